@@ -22,7 +22,7 @@ from tests.integration.test_zookeeper_election import (
 )
 from tests.integration.zookeeper_leaders import ROOT, contending, new_cluster, plain_client, settings_of
 from unistream.base.errors import Fenced
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.ha.zookeeper import ZooKeeperElection
 from unistream.testing.devtools.ensemble import ZooKeeperEnsemble
 from unistream.testing.devtools.servers import ZOOKEEPER

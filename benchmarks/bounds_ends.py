@@ -16,9 +16,9 @@ from tests.integration.test_object_store_outages import RESTARTING, Lake, runnin
 from tests.s3_server import S3Server
 from tests.unit.cli.test_cli_robust import HUNG, Hung
 from unistream.base.errors import UnistreamError
-from unistream.client import home
-from unistream.client.embedded import EmbeddedCluster
-from unistream.client.rest_client import RestClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.machine import home
+from unistream.client.remote.rest_client import RestClient
 from unistream.testing.devtools.object_store import make_bucket
 
 Start = Callable[..., Command]

@@ -64,7 +64,7 @@ def behind_slow_tasks(*, unaligned: bool) -> None:
     """Checkpoints of a job whose queues are full: a fast source before slow tasks."""
     import unistream as us
     from unistream.base.config import Configuration
-    from unistream.client.embedded import EmbeddedCluster
+    from unistream.client.embedded.embedded_cluster import EmbeddedCluster
     from unistream.model.submission import SubmitRequest
     from unistream.worker.code import pack
 

@@ -20,7 +20,7 @@ from typing import Final
 import unistream as us
 from unistream.base.config import Configuration
 from unistream.base.ids import TaskManagerId
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.job_info import JobInfo
 from unistream.model.submission import SubmitRequest
 from unistream.testing.mini_cluster import MiniCluster

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from benchmarks.service import WAIT_S, await_job, cluster, endless, request, runs
 from unistream.base.ids import JobId, LineageId, VertexId
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.model.job_info import JobInfo, SubtaskInfo
 from unistream.model.messages import TaskMetrics
 from unistream.rest.event_log import TopicLog, compared, interval_s

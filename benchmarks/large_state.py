@@ -46,7 +46,7 @@ from unistream.base.crash_points import (
     TESTING_VARIABLE,
 )
 from unistream.base.limits import GIB, MIB
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.job_info import JobInfo
 from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack

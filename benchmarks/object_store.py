@@ -18,7 +18,7 @@ from pathlib import Path
 import unistream as us
 from tests.s3_proxy import S3Proxy
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.model.submission import SubmitRequest
 from unistream.testing.devtools import S3
 from unistream.testing.devtools.object_store import make_bucket, options_of

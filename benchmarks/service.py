@@ -36,8 +36,8 @@ import psutil
 
 import unistream as us
 from unistream.base.ids import TaskManagerId
-from unistream.client.home import HOME_VARIABLE
-from unistream.client.rest_client import RestClient, RestJobClient
+from unistream.client.machine.home import HOME_VARIABLE
+from unistream.client.remote.rest_client import RestClient, RestJobClient
 from unistream.model.job_info import JobInfo
 from unistream.model.messages import Ack, Heartbeat, Registered, RegisterTaskManager
 from unistream.model.submission import SubmitRequest

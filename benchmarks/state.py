@@ -35,8 +35,8 @@ import pyarrow.compute as pc
 import unistream as us
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.base.limits import BATCH_ROWS_MAX, MIB
-from unistream.model.columns.key_groups import key_group_range
 from unistream.model.elements import Batch
+from unistream.model.key_groups import key_group_range
 from unistream.model.snapshot import KeyedShare, OperatorRestore, OperatorSnapshot
 from unistream.operator.common import BaseOperator
 from unistream.operator.process import KeyedBatchOperator, KeyedProcessOperator

@@ -32,7 +32,7 @@ from unistream.base.clock import SystemClock
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.base.limits import GIB, MIB
 from unistream.core.restore.state_assignment import native_share
-from unistream.model.columns.key_groups import key_group_range
+from unistream.model.key_groups import key_group_range
 from unistream.model.snapshot import (
     KeyedShare,
     NativeHandle,

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.service import await_job, cluster, endless, runs
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.rest.pages import built
 
 UI: Final = Path(__file__).parents[1] / "ui"

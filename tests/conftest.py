@@ -26,7 +26,7 @@ from tests.nightly import is_due
 from tests.postgres import PostgresServer
 from tests.spark_start import prepare_environment
 from tests.spread import module_of, spread
-from unistream.client.home import HOME_VARIABLE
+from unistream.client.machine.home import HOME_VARIABLE
 from unistream.testing.devtools.kafka_tools import create_topic
 from unistream.testing.devtools.object_store import make_bucket
 from unistream.testing.devtools.servers import KAFKA, S3, ZOOKEEPER

@@ -31,7 +31,7 @@ import psutil
 from packaging.requirements import Requirement
 
 from tests.eventually import WAIT_S, eventually
-from unistream.client.home import HOME_VARIABLE
+from unistream.client.machine.home import HOME_VARIABLE
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 GUIDE: Final = ROOT / "docs" / "guide"

@@ -29,7 +29,7 @@ from unistream.base.errors import (
     UserCodeError,
 )
 from unistream.base.secrets import Secret
-from unistream.client.job_client import JobClient, JobResult
+from unistream.client.remote.job_client import JobClient, JobResult
 from unistream.connector import datagen
 from unistream.connector.blackhole import BlackholeSink
 from unistream.connector.catalogue import ConnectorInfo

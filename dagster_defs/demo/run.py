@@ -31,8 +31,8 @@ from dagster_defs.demo.interrupts import Interrupts
 from dagster_defs.demo.lag import Lag
 from dagster_defs.demo.processes import POLL_S, WAIT_S, Child, DemoError
 from dagster_defs.demo.report import ASSETS, DemoReport, Figures, judge, print_figures
-from unistream.client import home
-from unistream.client.rest_client import RestClient
+from unistream.client.machine import home
+from unistream.client.remote.rest_client import RestClient
 from unistream.model.job_info import JobInfo
 from unistream.testing.devtools.kafka_tools import create_topic
 from unistream.testing.devtools.stack import LocalStack

@@ -29,7 +29,7 @@ from dagster_defs.demo.interrupts import Interrupts
 from dagster_defs.demo.processes import POLL_S, WAIT_S, Child, DemoError
 from dagster_defs.demo.run import DEPLOYMENT, PARTITIONS, TOPIC, environment
 from unistream.base.errors import UnistreamError
-from unistream.client import home
+from unistream.client.machine import home
 from unistream.testing.devtools.kafka_tools import create_topic
 from unistream.testing.devtools.stack import LocalStack
 

@@ -24,7 +24,7 @@ from tests.browser.incidents import running_well
 from tests.eventually import WAIT_S
 from tests.unit.master.described import operation_of
 from unistream import __version__
-from unistream.client.home import HOME_VARIABLE
+from unistream.client.machine.home import HOME_VARIABLE
 
 Json: TypeAlias = Any
 Answers: TypeAlias = dict[str, list[Json]]  # path -> status, body

@@ -25,7 +25,7 @@ from tests.integration.kafka_rows import fill, source
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.job_info import JobInfo
 from unistream.model.submission import SubmitRequest
 from unistream.testing.devtools.kafka_tools import create_topic

@@ -28,7 +28,7 @@ from tests.browser.chromium import Chromium
 from tests.browser.dev_stack import ATTACHED, ROOT, TABLES, DevStack
 from tests.browser.incidents import INCIDENTS, running_well
 from tests.browser.pages import COMMIT_S, Pages
-from unistream.client.home import HOME_VARIABLE
+from unistream.client.machine.home import HOME_VARIABLE
 
 PICTURES: Final = ROOT / "docs" / "pictures"
 TO_THE_TOP: Final = """

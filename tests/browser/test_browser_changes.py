@@ -18,8 +18,8 @@ from tests.integration.test_cluster_sessions import await_checkpoints, begin
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId
-from unistream.client.embedded import EmbeddedCluster
-from unistream.client.rest_client import RestClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.remote.rest_client import RestClient
 from unistream.model.elements import Batch
 from unistream.model.procedures import ProcedureKind, ProcedureReport, ProcedureState
 from unistream.model.submission import SubmitRequest

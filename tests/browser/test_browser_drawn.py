@@ -15,7 +15,7 @@ import pytest
 from tests.browser.drawn import PICTURES, Drawn
 from tests.browser.web_ui import check_case, missing
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 
 pytestmark = pytest.mark.timeout(1_800)
 

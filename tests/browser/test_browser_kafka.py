@@ -13,7 +13,7 @@ from tests.browser.web_ui import check_case, fails, missing, running_case
 from tests.eventually import WAIT_S
 from tests.integration.copied_topic import Flow
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 

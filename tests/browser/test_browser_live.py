@@ -16,7 +16,7 @@ from tests.integration.test_cluster_sessions import PIPELINES, await_checkpoints
 from unistream import __version__
 from unistream.base.clock import SystemClock
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.rest.app import create_app
 from unistream.rest.listener import Listener
 from unistream.rest.pages import built

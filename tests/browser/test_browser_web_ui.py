@@ -27,7 +27,7 @@ from tests.browser.web_ui import (
 from tests.eventually import WAIT_S
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from unistream.base.errors import ConfigError
-from unistream.model.columns import key_groups as kg
+from unistream.model import key_groups as kg
 
 
 def _java_string_hash(text: str) -> int:

@@ -8,10 +8,10 @@ import pytest
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, EdgeId, JobId, LineageId, OperatorUid, SubtaskId, VertexId
 from unistream.core.restore import assign_state, with_in_flight
-from unistream.model.columns.key_groups import key_group_range
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobEdge, JobGraph, Ship
 from unistream.model.in_flight import InFlightHandle, InFlightRun
+from unistream.model.key_groups import key_group_range
 from unistream.model.snapshot import (
     KeyedHandle,
     Manifest,

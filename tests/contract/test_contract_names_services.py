@@ -19,7 +19,7 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, LineageId, VertexId
 from unistream.cli.main import main
-from unistream.client.lookup import find_job
+from unistream.client.job.lookup import find_job
 from unistream.connector.group import read_group
 from unistream.connector.group.file_log import FileGroupLog
 from unistream.core.graph import check

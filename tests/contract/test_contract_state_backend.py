@@ -17,7 +17,7 @@ from tests.contract.keyed_states import Kind, aggregating, all_kinds, listed, ma
 from tests.contract.state_bench import MAX_PARALLELISM, USER, Bench, read
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
-from unistream.model.columns.key_groups import key_group_range, key_groups
+from unistream.model.key_groups import key_group_range, key_groups
 from unistream.model.keyed_snapshot import StateKind, StateTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN
 from unistream.model.state import (

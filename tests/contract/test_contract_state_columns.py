@@ -32,7 +32,7 @@ from tests.contract.keyed_states import (
 from tests.contract.state_bench import MAX_PARALLELISM, USER, Bench, read
 from unistream.base.errors import UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.model.columns.key_groups import key_group_range, key_groups
+from unistream.model.key_groups import key_group_range, key_groups
 from unistream.model.keyed_snapshot import StateTable
 from unistream.model.state import (
     EXPIRES_COLUMN,

@@ -17,7 +17,7 @@ from tests.contract.keyed_states import listed, mapped, value
 from tests.contract.state_bench import MAX_PARALLELISM, USER, Bench, Keyed, read
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.model.columns.key_groups import canonical_keys, key_groups
+from unistream.model.key_groups import canonical_keys, key_groups
 from unistream.model.keyed_snapshot import StateKind, StateTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN
 from unistream.model.state import (

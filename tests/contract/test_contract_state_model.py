@@ -14,7 +14,7 @@ from tests.contract.keyed_states import BACKENDS
 from tests.contract.state_bench import read
 from tests.integration.crash_runs import in_the_gate
 from unistream.base.ids import CheckpointId
-from unistream.model.columns.key_groups import key_group_range, key_groups, subtask_of_key_group
+from unistream.model.key_groups import key_group_range, key_groups, subtask_of_key_group
 from unistream.model.keyed_snapshot import StateTable
 from unistream.model.state import (
     AggregatingStateDescriptor,

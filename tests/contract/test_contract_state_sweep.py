@@ -18,7 +18,7 @@ from tests.contract import held_rows
 from tests.contract.keyed_states import Kind, all_kinds, listed, mapped, value
 from tests.contract.state_bench import MAX_PARALLELISM, USER, Bench, Keyed, read
 from unistream.base.ids import CheckpointId
-from unistream.model.columns.key_groups import key_group_range, key_groups
+from unistream.model.key_groups import key_group_range, key_groups
 from unistream.model.keyed_snapshot import StateTable
 from unistream.model.state import (
     EXPIRES_COLUMN,

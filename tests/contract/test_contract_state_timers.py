@@ -13,7 +13,7 @@ import pytest
 import unistream as us
 from tests.contract.keyed_states import BACKENDS
 from unistream.base.limits import MAX_WATERMARK
-from unistream.model.columns.key_groups import key_group_range
+from unistream.model.key_groups import key_group_range
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.operator.common import BaseOperator
 from unistream.operator.process import (

@@ -15,7 +15,7 @@ import pytest
 
 from tests.contract.state_bench import MAX_PARALLELISM, Bench, Keyed
 from unistream.base.ids import CheckpointId, OperatorUid
-from unistream.model.columns.key_groups import key_groups
+from unistream.model.key_groups import key_groups
 from unistream.model.snapshot import KeyedShare, OperatorRestore, OperatorSnapshot
 from unistream.model.state import (
     ListStateDescriptor,

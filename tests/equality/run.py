@@ -17,7 +17,7 @@ from tests.equality.model import expected
 from tests.equality.pipelines import Pipeline, name_of
 from tests.equality.plain import text
 from tests.eventually import WAIT_S
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.model.submission import SubmitRequest
 from unistream.testing import simulate
 from unistream.testing.mini_cluster import MiniCluster

@@ -23,7 +23,7 @@ from tests.equality.run import (
 )
 from tests.equality.strategies import failing, pipelines
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.testing.mini_cluster import MiniCluster
 
 FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 
 from tests.eventually import WAIT_S
-from unistream.client.home import HOME_VARIABLE
-from unistream.client.rest_client import Poll
+from unistream.client.machine.home import HOME_VARIABLE
+from unistream.client.remote.rest_client import Poll
 
 
 class Terminal:

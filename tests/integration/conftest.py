@@ -14,8 +14,8 @@ from tests.integration.crash_runs import Crashes
 from tests.integration.marked import marked
 from unistream.base.config import Configuration
 from unistream.cli.main import main
-from unistream.client.embedded import EmbeddedCluster
-from unistream.client.rest_client import RestClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.remote.rest_client import RestClient
 
 if TYPE_CHECKING:
     from tests.integration.dagster_location import Location

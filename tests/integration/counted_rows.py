@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 import unistream as us
 from tests.integration.crash_runs import submit
 from tests.modes import STREAMING
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 
 CONFIG = {"execution.checkpointing.incremental": "true", "state.backend.type": "rocksdb"}
 

@@ -41,9 +41,9 @@ from unistream.base.crash_points import (
     TESTING_VARIABLE,
 )
 from unistream.base.ids import JobId
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.client.job_client import JobResult
-from unistream.client.rest_client import Poll, RestClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.remote.job_client import JobResult
+from unistream.client.remote.rest_client import Poll, RestClient
 from unistream.model.codec import decode_manifest
 from unistream.model.job_info import JobInfo
 from unistream.model.snapshot import Manifest

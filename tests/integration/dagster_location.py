@@ -15,8 +15,8 @@ import psutil
 from deltalake import DeltaTable
 
 from tests.eventually import WAIT_S
-from unistream.client import home
-from unistream.client.rest_client import Poll, RestClient
+from unistream.client.machine import home
+from unistream.client.remote.rest_client import Poll, RestClient
 from unistream.model.job_info import JobInfo
 
 PIPELINES = Path(__file__).parent / "pipelines"

@@ -25,8 +25,8 @@ from tests.integration.dagster_ui import Ui
 from unistream.base.config import Configuration
 from unistream.base.errors import Unreachable
 from unistream.base.ids import JobId
-from unistream.client.rest_client import RestClient
-from unistream.client.submission import connect
+from unistream.client.job.submission import connect
+from unistream.client.remote.rest_client import RestClient
 from unistream.model.job_info import JobInfo
 from unistream.testing.devtools.process import free_ports
 

@@ -15,7 +15,7 @@ import unistream as us
 from tests.eventually import WAIT_S
 from tests.integration import crash_runs
 from tests.modes import STREAMING
-from unistream.client.embedded import EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedJobClient
 from unistream.model.job_info import JobInfo
 
 ROWS = 120_000

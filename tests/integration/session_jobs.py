@@ -6,9 +6,9 @@ import msgspec
 
 from tests.eventually import WAIT_S, eventually
 from unistream.base.ids import JobId
-from unistream.client.answers import decode
-from unistream.client.procedures import PATH
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.answers import decode
+from unistream.client.remote.procedures import PATH
+from unistream.client.remote.rest_client import RestClient
 from unistream.model.procedures import Procedure, ProcedureReport
 
 

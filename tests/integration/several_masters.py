@@ -32,8 +32,8 @@ from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.base.errors import OutcomeUnknown, UnistreamError, Unreachable
 from unistream.base.ids import JobId
-from unistream.client.address import elected_address
-from unistream.client.rest_client import Poll, RestClient
+from unistream.client.remote.address import elected_address
+from unistream.client.remote.rest_client import Poll, RestClient
 from unistream.model.job_info import JobInfo
 from unistream.model.submission import SubmitRequest
 

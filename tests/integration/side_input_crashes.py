@@ -16,7 +16,7 @@ from tests.integration.crash_runs import (
 from tests.integration.side_input import (
     side_input_ended,
 )
-from unistream.client.embedded import EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedJobClient
 from unistream.model.job_info import JobInfo
 from unistream.savepoint.inspection import resumable_path
 

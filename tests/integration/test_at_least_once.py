@@ -26,7 +26,7 @@ from tests.integration.crash_runs import RECOVERING, WAIT_S, submit
 from tests.integration.slow_batches import Slow
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.connector.delta.table import CHECKPOINT_KEY
 from unistream.model.job_info import JobInfo
 from unistream.savepoint.contents import SplitPosition

@@ -15,8 +15,8 @@ from tests.integration.crash_runs import OF_COMMANDS, in_the_gate, points_in_cod
 from tests.integration.session_jobs import procedures
 from unistream.backfill.journal import JobLock
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster
-from unistream.client.rest_client import RestClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.remote.rest_client import RestClient
 from unistream.model.procedures import ProcedureState
 
 pytestmark = [pytest.mark.kafka]

@@ -16,8 +16,8 @@ import unistream as us
 from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.limits import MIB
-from unistream.client.job_client import JobClient
-from unistream.client.rest_client import Poll
+from unistream.client.remote.job_client import JobClient
+from unistream.client.remote.rest_client import Poll
 from unistream.connector.datagen import DatagenSource, RandomInt, Sequential
 from unistream.model.job_info import JobInfo
 

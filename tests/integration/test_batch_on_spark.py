@@ -23,8 +23,8 @@ from tests.integration.spark_cluster import spark_drivers
 from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.client.job_client import JobResult
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.remote.job_client import JobResult
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.connector.datagen import DatagenSource, Sequential
 from unistream.model.job_info import JobInfo

@@ -18,7 +18,7 @@ from tests.eventually import WAIT_S, eventually
 from tests.integration.crash_runs import in_the_gate
 from tests.integration.spark_cluster import SparkCluster
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.job_info import JobInfo
 from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack

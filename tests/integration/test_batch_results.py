@@ -17,7 +17,7 @@ import unistream as us
 from tests.eventually import WAIT_S, eventually
 from unistream.base.ids import TaskManagerId
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
-from unistream.client.job_client import JobResult
+from unistream.client.remote.job_client import JobResult
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.model.job_info import JobInfo
 from unistream.testing.mini_cluster import MiniCluster

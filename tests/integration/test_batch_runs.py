@@ -25,7 +25,7 @@ from tests.integration.tapped_rows import COLUMNS, Tap, rows, seen, windows
 from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.base.crash_points import DIRECTORY_VARIABLE, POINTS_VARIABLE
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.connector.datagen import DatagenSource
 from unistream.model.job_info import JobInfo

@@ -14,7 +14,7 @@ import unistream as us
 from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.codec import decode_manifest
 from unistream.model.job_info import JobInfo

@@ -22,9 +22,9 @@ import pytest
 
 from tests.eventually import WAIT_S
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster
-from unistream.client.home import HOME_VARIABLE
-from unistream.client.rest_client import Poll
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.machine.home import HOME_VARIABLE
+from unistream.client.remote.rest_client import Poll
 from unistream.net.folder import PrivateFolder
 from unistream.worker.exchange import SPILL_FOLDER_PREFIX as SPILL_FOLDERS
 from unistream.worker.exchange import STATE_FOLDER_PREFIX as LOCAL_FOLDERS

@@ -11,7 +11,7 @@ import pytest
 
 from tests.eventually import WAIT_S
 from unistream.cli.commands import COMMANDS, Lazy
-from unistream.client.home import HOME_VARIABLE
+from unistream.client.machine.home import HOME_VARIABLE
 
 HEAVY = (
     *("pyarrow", "numpy", "pyspark", "dagster", "fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic"),
@@ -66,7 +66,7 @@ def test_a_command_about_jobs_of_other_processes_loads_no_cluster(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))  # without entries of clusters that another test has left
-    heavy = (*LIBRARIES, "unistream.client.embedded")
+    heavy = (*LIBRARIES, "unistream.client.embedded.embedded_cluster")
     assert loaded_by(MAIN.format(words), heavy) == []
 
 

@@ -14,8 +14,8 @@ import unistream as us
 from tests.eventually import WAIT_S, eventually
 from tests.modes import STREAMING
 from unistream.base.errors import AlreadyEnded, ConfigError
-from unistream.client.embedded import EmbeddedJobClient
-from unistream.client.reported import reported_result
+from unistream.client.embedded.embedded_cluster import EmbeddedJobClient
+from unistream.client.job.reported import reported_result
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.connector.datagen import DatagenSource, RandomInt, Sequential
 from unistream.testing.mini_cluster import MiniCluster

@@ -16,8 +16,8 @@ from tests.integration.crash_runs import Command, await_info, commands_in, entry
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.crash_points import POINTS_VARIABLE, TESTING_VARIABLE
-from unistream.client.embedded import EmbeddedCluster
-from unistream.client.rest_client import RestClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.remote.rest_client import RestClient
 from unistream.connector.collect import read_collected
 
 PIPELINES = """

@@ -13,7 +13,7 @@ import pytest
 from tests.integration.crash_runs import Command, await_info, commands_in, entry_of, job_of
 from tests.walked import walked
 from unistream.base.ids import JobId
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.connector.collect import read_collected
 from unistream.metadata.store import SqlMetadataStore
 

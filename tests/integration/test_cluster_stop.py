@@ -15,7 +15,7 @@ from tests.integration.crash_runs import Command, await_info, commands_in, manif
 from tests.integration.test_cluster_sessions import await_checkpoints, begin, submit
 from tests.walked import walked
 from unistream.base.ids import JobId
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.connector.collect import read_collected
 
 PIPELINES = """

@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.crash_runs import WAIT_S, Command, await_info, commands_in, job_of
 from unistream.base.ids import JobId
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.rest_client import RestClient
 
 PIPELINES = """
 import unistream as us

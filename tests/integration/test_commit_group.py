@@ -44,7 +44,7 @@ from tests.postgres import PostgresServer
 from unistream.base.config import Configuration
 from unistream.base.crash_points import SIGNAL_VARIABLE
 from unistream.base.errors import ConfigError
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 
 OFTEN = {"execution.checkpointing.interval": "400 ms", **RECOVERING}
 BATCH = {"execution.runtime-mode": "BATCH", "parallelism.default": "2"}

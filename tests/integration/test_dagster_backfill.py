@@ -33,8 +33,8 @@ from tests.integration.dagster_minutes import (
 )
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId
-from unistream.client.embedded import EmbeddedCluster
-from unistream.client.rest_client import RestClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.remote.rest_client import RestClient
 from unistream.dagster.watching import key_of
 
 pytestmark = [pytest.mark.kafka]

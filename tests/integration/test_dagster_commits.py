@@ -14,7 +14,7 @@ import unistream as us
 from tests.eventually import WAIT_S, eventually
 from tests.integration.test_dagster_runs import assets, instance  # noqa: F401 - fixtures
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.dagster import UnistreamResource, build_commit_sensor
 from unistream.dagster.closing_partitions import Cursor
 from unistream.model.submission import SubmitRequest

@@ -23,7 +23,7 @@ from dagster_defs.tables import read_table
 from tests.eventually import WAIT_S, eventually
 from tests.integration.test_dagster_runs import instance  # noqa: F401 - a fixture
 from unistream.base.ids import JobId
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.dagster import UnistreamResource
 from unistream.testing.devtools.kafka_tools import produce_values
 

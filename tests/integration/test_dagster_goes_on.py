@@ -32,11 +32,11 @@ from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.errors import Unreachable
 from unistream.base.ids import job_of_request
-from unistream.client import home
-from unistream.client.embedded import EmbeddedCluster
-from unistream.client.job_client import JobClient
-from unistream.client.rest_client import RestClient
-from unistream.client.run_links import RemoteLinks, open_links
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.job.run_links import RemoteLinks, open_links
+from unistream.client.machine import home
+from unistream.client.remote.job_client import JobClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.dagster import (
     UnistreamResource,
     build_drain_and_resume_schedule,

@@ -13,8 +13,8 @@ from tests.http_proxy import HttpProxy, Mode
 from tests.integration.dagster_location import Location, ids, log_of, progressed, the_run
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId
-from unistream.client.embedded import EmbeddedCluster
-from unistream.client.rest_client import RestClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.remote.rest_client import RestClient
 
 ASKED = 5  # a mode lasts until the run has asked for its job this often
 

@@ -23,8 +23,8 @@ from tests.integration.test_clusters_away import Cluster
 from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId
-from unistream.client.embedded import EmbeddedCluster
-from unistream.client.rest_client import Poll, RestClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.remote.rest_client import Poll, RestClient
 from unistream.dagster import UnistreamResource, build_reconciling_sensor, sink_asset, unistream_assets
 from unistream.dagster.watching import key_of, watcher_of
 from unistream.port.run_links import Watcher

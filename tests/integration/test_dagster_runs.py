@@ -22,8 +22,8 @@ from deltalake import DeltaTable
 from tests.iceberg_lake import Lake
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
-from unistream.client import home
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.machine import home
 
 PIPELINES = Path(__file__).parent / "pipelines"
 ROWS = 6_000

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.dagster_service import OF_DAGSTER_MATRIX, Service
 from tests.integration.zookeeper_leaders import new_cluster
-from unistream.client.address import options_of
+from unistream.client.remote.address import options_of
 
 pytestmark = [OF_DAGSTER_MATRIX]
 

@@ -20,10 +20,10 @@ from tests.integration.test_dagster_runs import (  # noqa: F401 - fixtures
 )
 from tests.integration.zookeeper_leaders import new_cluster
 from unistream.base.config import Configuration
-from unistream.client.address import options_of
-from unistream.client.background import in_background
-from unistream.client.rest_client import RestClient
-from unistream.client.submission import connect
+from unistream.client.job.submission import connect
+from unistream.client.machine.background import in_background
+from unistream.client.remote.address import options_of
+from unistream.client.remote.rest_client import RestClient
 
 
 def test_a_run_goes_on_when_the_leader_is_killed(

@@ -25,8 +25,8 @@ from tests.integration.dagster_location import (
     progressed,
     the_run,
 )
-from unistream.client import home
-from unistream.client.rest_client import RestClient
+from unistream.client.machine import home
+from unistream.client.remote.rest_client import RestClient
 
 STEP_FAILURE, RUN_CANCELED = dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_CANCELED
 

@@ -21,10 +21,10 @@ from tests.modes import STREAMING
 from tests.unit.dagster.test_dagster_attached import Story, policy
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId
-from unistream.client import upgrade
-from unistream.client.job_client import JobClient
-from unistream.client.rest_client import RestClient, RestJobClient
-from unistream.client.upgrade import _Run
+from unistream.client.job import upgrade
+from unistream.client.job.upgrade import _Run
+from unistream.client.remote.job_client import JobClient
+from unistream.client.remote.rest_client import RestClient, RestJobClient
 from unistream.dagster import UnistreamResource, attached, unistream_assets
 from unistream.dagster.attached import OnTerminate, run_step
 from unistream.dagster.policy_tag import POLICY_TAG

@@ -20,8 +20,8 @@ import pytest
 import unistream as us
 from tests.eventually import WAIT_S, eventually
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.client.embedded import EmbeddedCluster
-from unistream.client.hosts import host_traits
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.embedded.hosts import host_traits
 from unistream.host.spark_application import SparkApplication
 from unistream.host.spark_frames import FrameFolder
 

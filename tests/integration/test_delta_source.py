@@ -30,7 +30,7 @@ from tests.integration.crash_runs import (
     run_to_end,
 )
 from tests.integration.delta_growth_pipeline import TABLE, pipeline, source
-from unistream.client.rest_client import Poll
+from unistream.client.remote.rest_client import Poll
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.testing.mini_cluster import MiniCluster
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.crash_runs import Command, await_info, commands_in, entry_of, job_of
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.connector.collect import read_collected
 
 PIPELINE = """

@@ -14,8 +14,8 @@ import pytest
 
 import unistream as us
 from tests.eventually import WAIT_S
-from unistream.client.embedded import EmbeddedJobClient
-from unistream.client.job_client import JobResult
+from unistream.client.embedded.embedded_cluster import EmbeddedJobClient
+from unistream.client.remote.job_client import JobResult
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.testing.mini_cluster import MiniCluster
 from unistream.worker.task.source_operator import SPLITS_NAMED_MAX

@@ -14,7 +14,7 @@ import pytest
 
 import unistream as us
 from unistream.base.extras import EXTRAS, RANGES, is_installed, require
-from unistream.client.hosts import chosen_target
+from unistream.client.embedded.hosts import chosen_target
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,8 +22,8 @@ WITHOUT = """
 import json, os, sys
 # what is always there, and needs half a second for each statement: none of it loads a library of an extra
 import fsspec, numpy, pyarrow.compute, pyarrow.dataset, pyarrow.flight, rich.console, sqlalchemy.orm, typer
-import unistream.api.environment, unistream.cli.main, unistream.cli.options, unistream.client.leader_process
-import unistream.client.submission, unistream.connector.file
+import unistream.api.environment, unistream.cli.main, unistream.cli.options, unistream.connector.file
+import unistream.client.embedded.leader_process, unistream.client.job.submission
 from unistream.base.extras import EXTRAS
 print(*(one for extra in EXTRAS.values() for one in extra.values() if one in sys.modules), flush=True)
 def run(modules, statement):
@@ -36,7 +36,7 @@ def run(modules, statement):
         from unistream.cli.main import main
         return main(words)
     def target(chosen):
-        from unistream.client.hosts import chosen_target
+        from unistream.client.embedded.hosts import chosen_target
         return chosen_target(chosen)
     def stars():
         exec("from unistream import *; from unistream.testing import *", {})

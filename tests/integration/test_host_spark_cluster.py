@@ -19,7 +19,7 @@ from tests.integration.spark_cluster import SparkCluster
 from tests.integration.tapped_rows import SliceSink, Tap, committed
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.job_info import JobInfo, TaskManagerInfo
 from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack

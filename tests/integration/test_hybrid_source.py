@@ -15,7 +15,7 @@ from tests.integration.crash_runs import RECOVERING, WAIT_S, Crashes, in_the_gat
 from tests.integration.hybrid_rows import BOTH, FENCE, DyingSource, assert_exact, hybrid, pipeline, send
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.job_info import JobInfo
 
 pytestmark = pytest.mark.kafka

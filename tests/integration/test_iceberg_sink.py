@@ -29,7 +29,7 @@ from tests.integration.test_iceberg_upsert import KILLS as KILLS_OF_UPSERTS
 from tests.postgres import PostgresServer
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 
 OFTEN = {"execution.checkpointing.interval": "400 ms", **RECOVERING}
 BATCH = {"execution.runtime-mode": "BATCH", "parallelism.default": "2"}

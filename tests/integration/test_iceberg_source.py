@@ -20,7 +20,7 @@ from tests.eventually import WAIT_S
 from tests.iceberg_lake import TABLE, Lake
 from tests.integration.crash_runs import RECOVERING, Crashes
 from tests.unit.connector.iceberg.source_tables import append, compact, delete_equal, head, numbers
-from unistream.client.rest_client import Poll
+from unistream.client.remote.rest_client import Poll
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.testing.mini_cluster import MiniCluster
 

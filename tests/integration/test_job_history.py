@@ -18,7 +18,7 @@ import unistream as us
 from tests.eventually import WAIT_S, eventually
 from tests.integration.crash_runs import Command, await_info, commands_in
 from unistream.base.ids import JobId
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.connector.datagen import DatagenSource, Sequential
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.submission import SubmitRequest

@@ -13,8 +13,8 @@ from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.errors import Unreachable
-from unistream.client.lookup import all_jobs, running_clusters
-from unistream.client.rest_client import Poll
+from unistream.client.job.lookup import all_jobs, running_clusters
+from unistream.client.remote.rest_client import Poll
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ import pytest
 from tests.eventually import eventually
 from tests.integration.kafka_flow import PARTITIONS, Flow
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.testing.devtools.kafka_brokers import KafkaBrokers
 
 pytestmark = pytest.mark.kafka

@@ -16,7 +16,7 @@ from tests.integration.crash_runs import Crashes, Lives, await_info, commands_in
 from tests.integration.kafka_growth_pipeline import BOOTSTRAP, INTERVAL, TOPIC, pipeline
 from tests.integration.kafka_rows import fill, offsets, source, splits, value
 from unistream.base.errors import ConfigError
-from unistream.client.rest_client import Poll
+from unistream.client.remote.rest_client import Poll
 from unistream.connector.kafka import create_discovery
 from unistream.connector.kafka.client import Position
 from unistream.model.messages import Split

@@ -37,7 +37,7 @@ from tests.integration.kafka_parts import Parts, numbers
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Fenced, Transient, Unreachable, UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.committers import committer_of
 from unistream.connector.kafka import KafkaSink
 from unistream.connector.kafka.sink_committer import KafkaCommitter

@@ -18,7 +18,7 @@ from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.cli.main import main
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.dagster.metadata import job_metadata
 from unistream.model.submission import SubmitRequest

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 import unistream as us
 from tests.eventually import WAIT_S, eventually
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 

@@ -12,7 +12,7 @@ from tests.integration.crash_runs import RECOVERING, Crashes
 from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.model.job_info import JobInfo
 
 ROWS = 16_000

@@ -16,7 +16,7 @@ from tests.eventually import WAIT_S, eventually
 from tests.integration.counted_rows import assert_exact, counted, start
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.job_info import JobInfo
 from unistream.model.manifest_files import referenced_files
 from unistream.model.snapshot_kind import SavepointFormat

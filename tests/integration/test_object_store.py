@@ -40,7 +40,7 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
 from unistream.base.ids import CheckpointId
 from unistream.base.object_stores import delta_options, file_system, use_store
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.connector.file import committer_of
 from unistream.model.submission import SubmitRequest
 from unistream.port.sink import CommitOutcome

@@ -20,7 +20,7 @@ from tests.s3_proxy import FaultKind, S3Proxy
 from tests.s3_server import S3Server
 from unistream.base.config import Configuration
 from unistream.base.errors import UnistreamError
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.testing.devtools.object_store import ACCESS_KEY, SECRET_KEY, make_bucket, options_of
 
 WAIT_S: Final = 240.0  # the server starts again, and every sink with it

@@ -16,7 +16,7 @@ from tests.integration import mixed_jobs
 from tests.integration.crash_runs import OF_MATRIX
 from tests.integration.mixed_jobs import OFFLOAD, found, notes, part, part_finished, pipeline, prepare, truth
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.job_info import JobInfo
 from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack

@@ -36,7 +36,7 @@ from tests.integration.test_batch_on_spark import context
 from tests.integration.test_offloaded_bounded_part import check_a_job_from_a_savepoint, finish, victim
 from unistream.base.config import Configuration
 from unistream.base.errors import AlreadyEnded
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.job_info import JobInfo
 from unistream.model.submission import SubmitRequest
 from unistream.testing.devtools.kafka_tools import produce_values

@@ -17,8 +17,8 @@ from tests.integration.counted_rows import assert_exact, counted, start
 from tests.integration.crash_runs import submit
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.client.job_client import JobResult
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.remote.job_client import JobResult
 from unistream.testing.devtools.kafka_tools import open_transactions, read_committed
 
 ROWS = 6_000

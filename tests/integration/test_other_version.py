@@ -16,8 +16,8 @@ from tests.modes import STREAMING
 from unistream.api.upgrade import upgraded
 from unistream.base.clock import SystemClock
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster
-from unistream.client.job_client import JobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.remote.job_client import JobClient
 from unistream.dagster import UnistreamResource, unistream_assets
 from unistream.rest.app import create_app
 from unistream.rest.listener import Listener

@@ -24,9 +24,9 @@ from tests.integration.crash_runs import (
 from tests.metadata_rows import rows as metadata_rows
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import JobId
-from unistream.client.kept_jobs import KeptJobsClient
-from unistream.client.policy import Call
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.kept_jobs import KeptJobsClient
+from unistream.client.remote.policy import Call
+from unistream.client.remote.rest_client import RestClient
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.connector.datagen import DatagenSource, Sequential
 from unistream.ha.folder_store import FolderHaStore, claim_folder

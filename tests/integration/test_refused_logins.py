@@ -20,7 +20,7 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.base.object_stores import delta_options
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 OFTEN = {

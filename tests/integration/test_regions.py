@@ -40,8 +40,8 @@ from tests.integration.tapped_rows import (
 )
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.client.job_client import checked
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.remote.job_client import checked
 from unistream.model.job_info import JobInfo, SubtaskInfo
 from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack

@@ -14,7 +14,7 @@ from tests.integration.rescaled_windows import FAST, SLOW, WAIT_S, all_running, 
 from unistream.base.config import Configuration
 from unistream.base.crash_points import DIRECTORY_VARIABLE, POINTS_VARIABLE, TESTING_VARIABLE
 from unistream.base.errors import ConfigError
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.job_info import JobInfo
 from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack

@@ -14,8 +14,8 @@ import pytest
 
 from tests.integration.rescaled_windows import FAST, SLOW, WAIT_S, pipeline, stop_and_finish
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.client.rest_client import Poll
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.remote.rest_client import Poll
 from unistream.model.job_info import JobInfo
 from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack

@@ -54,7 +54,7 @@ from tests.integration.side_input_crashes import (
 )
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.job_info import JobInfo
 
 BEFORE = 2  # subtasks

@@ -20,7 +20,7 @@ from tests.integration.counted_rows import assert_exact, counted, start
 from tests.integration.crash_runs import Crashes
 from tests.walked import walked
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.model.job_info import JobInfo
 from unistream.worker.exchange import STATE_FOLDER_PREFIX
 

@@ -25,7 +25,7 @@ from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.cli.main import main
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.job_info import JobInfo
 from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack

@@ -24,7 +24,7 @@ from tests.integration.crash_runs import Crashes
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.delta.sink import OnRewind
 from unistream.model.job_info import JobInfo
 from unistream.model.submission import SubmitRequest

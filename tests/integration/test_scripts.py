@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import WAIT_S
-from unistream.client.rest_client import Poll
+from unistream.client.remote.rest_client import Poll
 
 PIPELINE = """
 import pyarrow as pa

@@ -27,7 +27,7 @@ from tests.integration.several_masters import (
 )
 from tests.integration.zookeeper_proxy import Mode, ZooKeeperProxy
 from unistream.base.ids import JobId
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.rest_client import RestClient
 
 pytestmark = pytest.mark.kafka
 

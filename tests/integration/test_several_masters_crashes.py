@@ -27,7 +27,7 @@ from tests.integration.several_masters import (
 from tests.integration.test_recovered_jobs import ENDING, RUNNING, SUBMITTING
 from unistream.base.crash_points import SIGNAL_VARIABLE
 from unistream.base.ids import JobId
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.testing.devtools.ensemble import ZooKeeperEnsemble
 
 pytestmark = pytest.mark.kafka

@@ -22,7 +22,7 @@ from tests.integration.several_masters import (
 from tests.metadata_rows import rows
 from tests.postgres import PostgresServer
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.master.cluster.job_views import DATABASE_AWAY
 from unistream.metadata import tables
 from unistream.metadata.schema import ensure

@@ -24,7 +24,7 @@ from tests.integration.several_masters import (
     masters_in,
 )
 from tests.integration.spark_cluster import SparkCluster
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.rest_client import RestClient
 
 pytestmark = pytest.mark.kafka
 

@@ -53,8 +53,8 @@ from tests.integration.side_input_crashes import (
 from tests.modes import STREAMING
 from tests.walked import walked
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.client.rest_client import Poll
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.remote.rest_client import Poll
 from unistream.port.source import Source
 from unistream.testing.devtools.kafka_tools import produce_values
 

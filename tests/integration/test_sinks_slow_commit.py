@@ -22,7 +22,7 @@ import unistream as us
 from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.elements import Batch
 from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack

@@ -33,7 +33,7 @@ from tests.postgres import PostgresServer
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable, UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.connector.committers import committer_of
 from unistream.connector.sql import SqlSink
 from unistream.connector.sql.committer import ENVIRONMENT

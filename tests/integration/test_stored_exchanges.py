@@ -18,7 +18,7 @@ from tests.integration import tapped_rows
 from tests.integration.tapped_rows import SliceSink, Tap, committed, times_seen
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.job_info import JobInfo
 from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack

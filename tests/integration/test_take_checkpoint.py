@@ -14,7 +14,7 @@ from tests.eventually import WAIT_S
 from tests.integration.counted_rows import assert_exact, counted, start
 from tests.integration.crash_runs import manifest_of
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.manifest_files import referenced_files
 
 ROWS = 8_000  # 80 s, which no life but the last comes to the end of

@@ -17,7 +17,7 @@ from tests.integration.crash_runs import in_flight_bytes, snapshots_in, submit
 from tests.integration.slow_batches import Slow
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.checkpoint_figures import SnapshotStatus
 from unistream.model.job_info import JobInfo
 

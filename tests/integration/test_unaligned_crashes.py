@@ -29,7 +29,7 @@ from tests.integration.slow_rows import CONFIG, pipeline, queues_are_full, relea
 from tests.modes import STREAMING
 from tests.walked import walked
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 
 OF_WORKERS = {
     "until its part is acknowledged": (

@@ -16,9 +16,9 @@ from tests.integration.session_jobs import stop
 from unistream.api.upgrade import is_other_version, upgraded
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, job_of_request
-from unistream.client.kept_jobs import KeptJobsClient
-from unistream.client.rest_client import RestClient
-from unistream.client.upgrade import WentBack, _Run
+from unistream.client.job.upgrade import WentBack, _Run
+from unistream.client.remote.kept_jobs import KeptJobsClient
+from unistream.client.remote.rest_client import RestClient
 
 CONFIG = {
     "execution.runtime-mode": "STREAMING",

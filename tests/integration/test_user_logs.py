@@ -13,7 +13,7 @@ from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.ids import JobId
 from unistream.cli.main import main
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.browser.web_ui import check_case, missing, windows
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 

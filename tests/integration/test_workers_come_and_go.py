@@ -24,7 +24,7 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import TaskManagerId
 from unistream.cli.errors import UNREACHABLE
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.datagen import DatagenSource, Sequential
 from unistream.model.job_info import JobInfo, TaskManagerInfo
 from unistream.model.resources import ResourceProfile

@@ -21,7 +21,7 @@ from tests.integration.crash_runs import assert_exact, keyed_windows
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.ids import TaskManagerId
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.host.local import LocalProcessHost
 from unistream.model.job_info import JobInfo
 from unistream.model.submission import SubmitRequest

@@ -10,7 +10,7 @@ import unistream as us
 from tests.bounded_pipeline import check_results, pipeline, write_rows
 from tests.eventually import WAIT_S
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 

@@ -16,7 +16,7 @@ STANDARD = {
 }
 WITHOUT_TEXT = {"StopIteration", "StopAsyncIteration", "KeyError", "AttributeError", "NotImplementedError"}
 """Protocols of the language, which the interpreter catches, and those that carry a name instead."""
-WAITS = "client/background.py"
+WAITS = "client/machine/background.py"
 """Where a future's `TimeoutError`, which is empty, is given its text."""
 
 

@@ -36,8 +36,8 @@ from unistream.base.config import (
 from unistream.base.errors import ConfigError
 from unistream.base.object_stores import use_store
 from unistream.base.targets import Target, known_target
-from unistream.client import at_exit  # noqa: F401  # its hook must be older than those of the script
-from unistream.client.resume import LATEST
+from unistream.client.embedded import at_exit  # noqa: F401  # its hook must be older than those of the script
+from unistream.client.job.resume import LATEST
 from unistream.core.graph import (
     BootstrapPlan,
     Resolved,
@@ -56,7 +56,7 @@ from unistream.model.stream_graph import StreamGraph
 from unistream.port.sink import Sink
 
 if TYPE_CHECKING:
-    from unistream.client.job_client import JobClient, JobResult
+    from unistream.client.remote.job_client import JobClient, JobResult
     from unistream.model.submission import SubmitRequest
 
 _log = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ class Environment(Sources):
     def latest_snapshot(self, name: str | None = None) -> str | None:
         """The directory of the snapshot from which a job of this pipeline goes on, as with
         ``savepoint="latest"``: of the job that wrote last to where the sinks do, however that
-        ended (`unistream.client.resume`).
+        ended (`unistream.client.job.resume`).
 
         Args:
             name: Of the job: by it, and by where they wrote, former jobs are found whose targets do not
@@ -199,7 +199,7 @@ class Environment(Sources):
             CorruptSnapshot: its newest snapshot is damaged.
             Unreachable: what knows the job, or a storage, does not answer.
         """
-        from unistream.client.resume import latest_snapshot
+        from unistream.client.job.resume import latest_snapshot
 
         graph = self.stream_graph(name)
         return latest_snapshot(
@@ -213,9 +213,9 @@ class Environment(Sources):
         )
 
     def check_nobody_writes(self) -> None:
-        """Raises ConfigError (`unistream.client.resume.StillRuns`): a job of the remote cluster that the
+        """Raises ConfigError (`unistream.client.job.resume.StillRuns`): a job of the remote cluster that the
         environment names writes to where its sinks do; Unreachable: the cluster does not answer."""
-        from unistream.client.resume import check_nobody_writes
+        from unistream.client.job.resume import check_nobody_writes
 
         check_nobody_writes(written_by(self.stream_graph()), config=self._config, target=self._target)
 
@@ -345,7 +345,7 @@ class Environment(Sources):
             JobCancelled: it was cancelled.
             UnistreamError: it failed; the text says why.
         """
-        from unistream.client.reported import reported_result
+        from unistream.client.job.reported import reported_result
 
         job, frames = self._start(name, savepoint, allow_non_restored_state, None)
         try:
@@ -393,7 +393,7 @@ class Environment(Sources):
         ...     print(str(error).partition(";")[0])
         bootstrap: until is 26 ms, and the fence of source 'rows' is 25 ms
         """
-        from unistream.client.reported import reported_result
+        from unistream.client.job.reported import reported_result
 
         order = BootstrapOrder.of(savepoint, until)
         job, frames = self._start(name, None, False, None, order)
@@ -446,7 +446,7 @@ class Environment(Sources):
         *,
         alone: bool = False,
     ) -> tuple[JobClient, Frames]:
-        from unistream.client.submission import submit
+        from unistream.client.job.submission import submit
 
         request, frames = self.submission(
             name,

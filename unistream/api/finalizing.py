@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from unistream.base.config import REST_PORT, Configuration
 from unistream.base.errors import ConfigError, NotFound, UnistreamError, Unreachable
-from unistream.client.home import clusters as clusters_here
-from unistream.client.lookup import ONE_WITHIN_S, Found, ask_each, running_clusters
-from unistream.client.rest_client import RestClient
+from unistream.client.job.lookup import ONE_WITHIN_S, Found, ask_each, running_clusters
+from unistream.client.machine.home import clusters as clusters_here
+from unistream.client.remote.rest_client import RestClient
 from unistream.model.job_info import TERMINAL_STATES
 from unistream.savepoint.finalize import Finalized, finalize
 from unistream.savepoint.reading import Savepoint, read_savepoint

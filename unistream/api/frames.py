@@ -22,7 +22,7 @@ from unistream.port.operator import SourceOperatorSpec
 from unistream.port.source import Source, SourceReader
 
 if TYPE_CHECKING:
-    from unistream.client.job_client import JobClient
+    from unistream.client.remote.job_client import JobClient
     from unistream.host.spark_frames import DataFrame, FrameFolder
 
 POLL_S: Final = 0.2
@@ -81,7 +81,7 @@ class DataFrameSource:
             UserCodeError: Spark could not evaluate it.
             ConfigError: the folder is not one for all machines.
         """
-        from unistream.client.frames import frame_folder
+        from unistream.client.machine.frames import frame_folder
         from unistream.connector.file import FileSource
         from unistream.host.spark_frames import write_frame
 
@@ -156,8 +156,8 @@ class Frames:
             return
         job_id, status = job.job_id, job.status
         if target == "remote":  # the caller may close the client, and the job runs on
-            from unistream.client.rest_client import RestJobClient
-            from unistream.client.submission import connect
+            from unistream.client.job.submission import connect
+            from unistream.client.remote.rest_client import RestJobClient
 
             connection = connect(config)
             own = RestJobClient(connection, job_id, owns_connection=True)

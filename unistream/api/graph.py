@@ -30,7 +30,7 @@ from unistream.port.operator import SourceOperatorSpec
 from unistream.port.source import DEAD_LETTERS_TAG
 
 if TYPE_CHECKING:
-    from unistream.client.job_client import JobClient
+    from unistream.client.remote.job_client import JobClient
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from unistream.port.sink import Sink
 
 if TYPE_CHECKING:
     from unistream.api.stream import DataStream
-    from unistream.client.job_client import JobClient
+    from unistream.client.remote.job_client import JobClient
     from unistream.host.spark_frames import DataFrame, SparkSession
 
 POLL_S: Final = 0.02
@@ -126,7 +126,7 @@ class Results(Exchanges):
             ConfigError: a source of the stream is unbounded; see `take`.
             UnistreamError: the job failed; the text says why.
         """
-        from unistream.client.reported import reported_result
+        from unistream.client.job.reported import reported_result
         from unistream.connector.collect import CollectSink
 
         self._check_bounded("execute_and_collect")
@@ -165,7 +165,7 @@ class Results(Exchanges):
             by_carrier.to_dataframe().where("delay > 100").show()
         """
         require("spark", "to_dataframe")
-        from unistream.client.frames import frame_folder
+        from unistream.client.machine.frames import frame_folder
         from unistream.connector.file import FileSink
         from unistream.host.spark_frames import (
             active_session,

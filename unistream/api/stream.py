@@ -22,9 +22,9 @@ from unistream.api.sinks import DataStreamSink, check_sends_dead_letters, check_
 from unistream.base.errors import ConfigError
 from unistream.model.columns.column_names import refused_keys
 from unistream.model.columns.given_schema import Returns, as_schema
-from unistream.model.columns.key_groups import key_groups
 from unistream.model.expression import Expression, as_arrow, readable
 from unistream.model.graph import Ship
+from unistream.model.key_groups import key_groups
 from unistream.model.stream_graph import StreamNode
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common import (

@@ -1,4 +1,4 @@
-"""The pipeline of an environment as the new version of a job that runs (`unistream.client.upgrade`)."""
+"""The pipeline of an environment as the new version of a job that runs (`unistream.client.job.upgrade`)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from unistream.api.environment import Environment
 from unistream.api.frames import frame_sources, refuse_detached
 from unistream.base.errors import UnistreamError
 from unistream.base.ids import JobId
-from unistream.client.submission import connect_to_submit
-from unistream.client.upgrade import FIRST_CHECKPOINT_S, DoesNotFit, GivingUp, Upgrade
+from unistream.client.job.submission import connect_to_submit
+from unistream.client.job.upgrade import FIRST_CHECKPOINT_S, DoesNotFit, GivingUp, Upgrade
 from unistream.core.restore import RestorePlan, StateOutcome
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobType

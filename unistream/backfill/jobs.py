@@ -21,13 +21,13 @@ from unistream.base.config import REST_PORT, Configuration, names_cluster
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, NothingListens, Unreachable
 from unistream.base.ids import NO_CLUSTER, ClusterId, JobId, job_of_request
 from unistream.base.object_stores import file_system
-from unistream.client import home
-from unistream.client.address import MachineAddress, is_elected
-from unistream.client.home import ClusterEntry
-from unistream.client.lookup import all_jobs, find_job, running_clusters
-from unistream.client.rest_client import Poll, RestClient
-from unistream.client.submission import connect
-from unistream.client.versions import check_version
+from unistream.client.job.lookup import all_jobs, find_job, running_clusters
+from unistream.client.job.submission import connect
+from unistream.client.machine import home
+from unistream.client.machine.home import ClusterEntry
+from unistream.client.remote.address import MachineAddress, is_elected
+from unistream.client.remote.rest_client import Poll, RestClient
+from unistream.client.remote.versions import check_version
 from unistream.model.job_info import JobInfo
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.submission import SubmitRequest

@@ -9,10 +9,10 @@ from unistream.backfill.jobs import reached
 from unistream.backfill.journal import Journal
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId
-from unistream.client.lookup import find_job
-from unistream.client.procedures import ProcedureReporter
-from unistream.client.rest_client import RestClient
-from unistream.client.submission import connect
+from unistream.client.job.lookup import find_job
+from unistream.client.job.submission import connect
+from unistream.client.remote.procedures import ProcedureReporter
+from unistream.client.remote.rest_client import RestClient
 from unistream.core.backfill import Phase, Progress, Verdict
 from unistream.model.procedures import ProcedureKind, ProcedureReport, ProcedureState
 

@@ -24,8 +24,8 @@ from unistream.backfill.staging import Staging
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, NotFound, OutcomeUnknown, UnistreamError, Unreachable
 from unistream.base.limits import MAX_WATERMARK
-from unistream.client.job_client import JobClient, checked
-from unistream.client.submission import submit, to_stderr
+from unistream.client.job.submission import submit, to_stderr
+from unistream.client.remote.job_client import JobClient, checked
 from unistream.core.backfill import (
     Abandoned,
     Attempted,

@@ -21,9 +21,9 @@ from unistream.base.errors import UnistreamError
 from unistream.cli.ending import Ending
 from unistream.cli.errors import JOB_FAILED, OK, complain, exit_code, log_to_stderr
 from unistream.cli.output import print_result
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.client.job_client import JobResult
-from unistream.client.submission import to_stdout
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.job.submission import to_stdout
+from unistream.client.remote.job_client import JobResult
 from unistream.model.submission import SubmitRequest
 
 

@@ -152,7 +152,7 @@ def backfill(  # noqa: PLR0917  # typer passes them by name
 
 def _go_on_or_begin(asked: _Asked, state: str | None, *, abort: bool, dry_run: bool, as_json: bool) -> None:
     from unistream.backfill.journal import JobLock, unfinished
-    from unistream.client import home
+    from unistream.client.machine import home
 
     root = Path(state).absolute() if state is not None else home.home() / home.BACKFILLS
     begun = unfinished(root, asked.job)
@@ -288,7 +288,7 @@ def _name(asked: _Asked) -> str:
 
 def _wanted(asked: _Asked) -> Wanted:
     from unistream.backfill.prepare import Wanted
-    from unistream.client.hosts import chosen_target
+    from unistream.client.embedded.hosts import chosen_target
     from unistream.model.time_range import TimeRange
 
     if asked.pipeline is None or asked.begin is None or asked.end is None:

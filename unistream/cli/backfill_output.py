@@ -118,7 +118,7 @@ def go_on_command(journal: Journal) -> str:
     """Goes on with a backfill where it stopped."""
     root = journal.folder.parent
     words = ["unistream", "backfill", journal.order.job_name]
-    from unistream.client import home
+    from unistream.client.machine import home
 
     if root != home.home() / home.BACKFILLS:
         words += ["--state", str(root)]

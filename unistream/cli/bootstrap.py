@@ -66,7 +66,7 @@ def bootstrap(  # noqa: PLR0917  # typer passes them by name
 def _run(
     environment: Environment, order: BootstrapOrder, target: str, name: str | None, *, as_json: bool
 ) -> None:
-    from unistream.client.submission import submit, to_stderr, to_stdout
+    from unistream.client.job.submission import submit, to_stderr, to_stdout
 
     request, frames = job_request(environment, name, detached=False, bootstrap=order)
     with frames.kept():

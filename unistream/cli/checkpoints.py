@@ -15,7 +15,7 @@ from unistream.cli.formats import age, duration, moment, since, size
 from unistream.cli.options import AsJson, Defines, Job, JobManager, configuration
 from unistream.cli.output import console, facts_grid, print_json
 from unistream.cli.tables import Cell, Column, Fit, Grid
-from unistream.client.lookup import find_job, find_shown_job
+from unistream.client.job.lookup import find_job, find_shown_job
 from unistream.model.checkpoint_figures import (
     CheckpointFigures,
     CheckpointsInfo,

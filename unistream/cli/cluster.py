@@ -13,12 +13,12 @@ from unistream.cli.ending import Ending
 from unistream.cli.errors import log_to_stderr, report
 from unistream.cli.options import AsJson, Defines, Verbose, configuration
 from unistream.cli.output import console, print_json
-from unistream.client.address import elected_name
-from unistream.client.hosts import chosen_target
-from unistream.client.sessions import in_session_folder, other_sessions
+from unistream.client.embedded.hosts import chosen_target
+from unistream.client.job.sessions import in_session_folder, other_sessions
+from unistream.client.remote.address import elected_name
 
 if TYPE_CHECKING:
-    from unistream.client.embedded import EmbeddedCluster
+    from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 
 app: Final = typer.Typer(add_completion=False, no_args_is_help=True, help="Session clusters.")
 
@@ -76,7 +76,7 @@ def start(
 def _started(
     target: str, config: Configuration, workdir: str | None, ending: Ending, *, as_json: bool
 ) -> EmbeddedCluster:
-    from unistream.client.embedded import EmbeddedCluster
+    from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 
     def start(folder: str | Path) -> EmbeddedCluster:
         return EmbeddedCluster(

@@ -18,9 +18,9 @@ from unistream.cli.errors import INTERRUPTED, JOB_FAILED, complain
 from unistream.cli.jobs import absolute
 from unistream.cli.options import AsJson, Defines, configuration
 from unistream.cli.output import console, print_json
-from unistream.client import home
-from unistream.client.cluster_stop import ClusterStop, EndedJob, Manner, OnJob, StoppedCluster
-from unistream.client.sessions import find_cluster
+from unistream.client.job.cluster_stop import ClusterStop, EndedJob, Manner, OnJob, StoppedCluster
+from unistream.client.job.sessions import find_cluster
+from unistream.client.machine import home
 
 NOT_THERE: Final = "no session cluster runs here"
 

@@ -19,7 +19,7 @@ from unistream.cli.load import load_function
 from unistream.cli.options import AsJson, Defines, Parallelism, Verbose, configuration
 from unistream.cli.output import console, print_json, print_result
 from unistream.cli.tables import Column, Fit, Forms, Grid
-from unistream.client.hosts import TARGETS, chosen_target
+from unistream.client.embedded.hosts import TARGETS, chosen_target
 
 if TYPE_CHECKING:
     from unistream.dead_letters.corrections import Corrections

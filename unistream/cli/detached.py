@@ -20,7 +20,7 @@ import msgspec
 from unistream.base.durable_files import private
 from unistream.base.errors import Unreachable
 from unistream.cli.application import Accepted, Answer, Application, Refused
-from unistream.client import home
+from unistream.client.machine import home
 
 START_TIMEOUT_S: Final = 180.0  # a first Spark session on a busy machine takes half a minute
 GIVE_UP_S: Final = 30.0  # a cluster that shuts down cancels its job and its workers first

@@ -13,7 +13,7 @@ from unistream.cli.formats import since
 from unistream.cli.options import AsJson, Defines, Job, JobManager, configuration
 from unistream.cli.output import console, print_json, styled
 from unistream.cli.tables import Cell, Column, Fit, Grid
-from unistream.client.lookup import find_shown_job
+from unistream.client.job.lookup import find_shown_job
 from unistream.model.job_info import ExceptionInfo, JobInfo, SubtaskInfo
 
 Attempts = Annotated[bool, typer.Option("--attempts", help="Show former attempts of every subtask instead.")]

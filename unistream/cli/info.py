@@ -35,7 +35,7 @@ from unistream.cli.output import (
     version_of,
 )
 from unistream.cli.tables import Cell, Column, Fit, Grid
-from unistream.client.lookup import find_shown_job
+from unistream.client.job.lookup import find_shown_job
 from unistream.model.job_figures import (
     bytes_left,
     read_per_s,

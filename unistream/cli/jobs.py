@@ -16,11 +16,11 @@ from unistream.base.extras import is_installed
 from unistream.cli.errors import report
 from unistream.cli.options import AsJson, Defines, Directory, Format, Job, JobManager, configuration
 from unistream.cli.output import console, jobs_grid, print_json
-from unistream.client.address import is_elected
-from unistream.client.job_history import ended_jobs
-from unistream.client.lookup import Found, Note, Silent, all_jobs, each_once, find_job, running_clusters
-from unistream.client.rest_client import RestClient
-from unistream.client.submission import NO_SERVER
+from unistream.client.job.lookup import Found, Note, Silent, all_jobs, each_once, find_job, running_clusters
+from unistream.client.job.submission import NO_SERVER
+from unistream.client.machine.job_history import ended_jobs
+from unistream.client.remote.address import is_elected
+from unistream.client.remote.rest_client import RestClient
 from unistream.model.job_info import TERMINAL_STATES
 from unistream.model.snapshot_kind import SavepointFormat
 

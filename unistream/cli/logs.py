@@ -13,7 +13,7 @@ import typer
 from unistream.cli.errors import report
 from unistream.cli.formats import moment
 from unistream.cli.options import AsJson, Defines, Job, JobManager, configuration
-from unistream.client.lookup import find_shown_job
+from unistream.client.job.lookup import find_shown_job
 from unistream.model.job_log_line import JobLogLine
 
 POLL_S: Final = 1.0

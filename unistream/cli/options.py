@@ -8,7 +8,7 @@ import typer
 
 from unistream.base.config import PARALLELISM, Configuration, parse_assignments
 from unistream.base.object_stores import use_store
-from unistream.client.address import options_of
+from unistream.client.remote.address import options_of
 from unistream.model.snapshot_kind import SavepointFormat
 
 Pipeline = Annotated[

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from unistream.cli.formats import count, duration, several, since
 from unistream.cli.tables import Cell, Column, Fit, Grid
-from unistream.client.job_client import JobResult
+from unistream.client.remote.job_client import JobResult
 from unistream.model.job_info import JobSummary, SinkInfo
 
 WIDTH_OF_FILES: Final = 200  # columns of what is not a table in a file or for another program

@@ -20,7 +20,7 @@ from unistream.cli.load import load_function
 from unistream.cli.options import AllowNonRestored, AsJson, Defines, Parallelism, Pipeline, configuration
 from unistream.cli.output import console, paragraph, print_json
 from unistream.cli.tables import Cell, Column, Fit, Grid
-from unistream.client.resume import LATEST
+from unistream.client.job.resume import LATEST
 from unistream.core.restore import RestorePlan, StateOutcome
 
 _STYLES: Final = {

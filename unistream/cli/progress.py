@@ -14,7 +14,7 @@ from rich.table import Table
 
 from unistream.base.closing import Closing
 from unistream.cli.formats import count, duration, moment, rate, several, size
-from unistream.client.reported import Survived, said
+from unistream.client.job.reported import Survived, said
 from unistream.model.job_figures import bytes_left, read_per_s, rows_left, rows_read, rows_written
 from unistream.model.job_info import JobInfo
 

@@ -12,7 +12,7 @@ from unistream.base.errors import ConfigError
 from unistream.cli.options import AsJson, Defines, Job, JobManager, configuration
 from unistream.cli.output import console, print_json
 from unistream.cli.progress import Progress
-from unistream.client.lookup import find_job
+from unistream.client.job.lookup import find_job
 from unistream.model.job_info import JobInfo
 
 Widths = Annotated[

@@ -31,15 +31,15 @@ from unistream.cli.options import (
     configuration,
 )
 from unistream.cli.output import ID_CHARS, console, print_json, print_result
-from unistream.client.hosts import SPARK, chosen_target
-from unistream.client.resume import LATEST
+from unistream.client.embedded.hosts import SPARK, chosen_target
+from unistream.client.job.resume import LATEST
 
 if TYPE_CHECKING:
     from unistream.api.bootstrap import BootstrapOrder
     from unistream.api.environment import Environment
     from unistream.api.frames import Frames
     from unistream.base.config import Configuration
-    from unistream.client.job_client import JobClient, JobResult
+    from unistream.client.remote.job_client import JobClient, JobResult
     from unistream.model.submission import SubmitRequest
 
 POLL_S: Final = 0.5  # between two updates of the progress line
@@ -92,7 +92,7 @@ def run(  # noqa: PLR0917  # typer passes them by name
 ) -> None:
     """Run a pipeline."""
     from unistream.api.environment import Environment
-    from unistream.client.submission import submit, to_stderr, to_stdout
+    from unistream.client.job.submission import submit, to_stderr, to_stdout
 
     log_to_stderr(verbose)
     runs_on = checked_target(target, detached=detached, jobmanager=jobmanager)
@@ -240,7 +240,7 @@ def why_failed(result: JobResult, at: str | None = None, *, for_people: bool = T
 
 
 def _wait_as_owner(client: JobClient, *, shows: bool) -> JobResult:
-    from unistream.client.embedded_job import EmbeddedJobClient
+    from unistream.client.embedded.embedded_job import EmbeddedJobClient
 
     noticed = _Noticed(_ended)
     with Ending(noticed.notice) as ending:

@@ -13,7 +13,7 @@ from unistream.cli.output import console, id_forms, print_json
 from unistream.cli.tables import Column, Fit, Grid
 
 if TYPE_CHECKING:
-    from unistream.client.staged_files import StagedByJob
+    from unistream.client.job.staged_files import StagedByJob
 
 app = typer.Typer(
     add_completion=False,
@@ -43,7 +43,7 @@ def clean(
     as_json: AsJson = False,
 ) -> None:
     """Remove the staged files of jobs that have failed or were cancelled without a snapshot."""
-    from unistream.client.staged_files import clean_folder
+    from unistream.client.job.staged_files import clean_folder
 
     found = clean_folder(configuration(defines), folder, forgotten=forgotten or (), dry_run=dry_run)
     if as_json:

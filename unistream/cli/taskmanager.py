@@ -29,8 +29,8 @@ from unistream.cli.jobs import clusters_here, unanswered
 from unistream.cli.options import AsJson, Defines, JobManager, Verbose, configuration
 from unistream.cli.output import console, print_json
 from unistream.cli.tables import Column, Fit, Grid
-from unistream.client.address import elected_name, is_elected, retrieval
-from unistream.client.lookup import Silent, ask_all
+from unistream.client.job.lookup import Silent, ask_all
+from unistream.client.remote.address import elected_name, is_elected, retrieval
 from unistream.core.memory import MemoryPlan, describe_bytes, memory_plan
 from unistream.core.resource import describe
 from unistream.model.job_info import TaskManagerInfo

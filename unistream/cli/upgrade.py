@@ -19,8 +19,8 @@ from unistream.cli.jobs import absolute
 from unistream.cli.load import load_function
 from unistream.cli.options import AsJson, Defines, Job, JobManager, Parallelism, configuration
 from unistream.cli.output import console, print_json
-from unistream.client.lookup import find_job
-from unistream.client.submission import check_goes_on
+from unistream.client.job.lookup import find_job
+from unistream.client.job.submission import check_goes_on
 from unistream.model.job_info import JobInfo
 
 FIRST_CHECKPOINT_S: Final = 300.0
@@ -140,8 +140,8 @@ def _upgraded(running: JobInfo, function: str, given: Configuration, how: _How) 
 def _undone(running: JobInfo, given: Configuration, how: _How) -> JobId:
     """Whether the earlier version can start from the state of this one shows when it does; if it cannot, this
     one goes on."""
-    from unistream.client.submission import connect_to_submit
-    from unistream.client.upgrade import Replaced, Upgrade, replaced_by
+    from unistream.client.job.submission import connect_to_submit
+    from unistream.client.job.upgrade import Replaced, Upgrade, replaced_by
 
     with connect_to_submit(given) as cluster:
         before = replaced_by(cluster, running)

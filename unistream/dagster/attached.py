@@ -37,11 +37,11 @@ from unistream.base.errors import (
     Unreachable,
 )
 from unistream.base.ids import JobId
-from unistream.client.background import in_background
-from unistream.client.job_client import JobClient
-from unistream.client.poll import Poll
-from unistream.client.rest_client import timeout_s
-from unistream.client.upgrade import GivingUp
+from unistream.client.job.upgrade import GivingUp
+from unistream.client.machine.background import in_background
+from unistream.client.remote.job_client import JobClient
+from unistream.client.remote.poll import Poll
+from unistream.client.remote.rest_client import timeout_s
 from unistream.dagster.interruptions import Interruptions
 from unistream.dagster.lines import FailureLines, FunctionLines, StageLines
 from unistream.dagster.watching import LeftToAnother, Lost, Unwatched, Watch

@@ -23,8 +23,8 @@ from unistream.api.environment import Environment
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import JobId
-from unistream.client.lookup import find_job
-from unistream.client.rest_client import RestJobClient
+from unistream.client.job.lookup import find_job
+from unistream.client.remote.rest_client import RestJobClient
 from unistream.dagster.attached import INTERRUPTIONS
 from unistream.dagster.backfill_command import Ended, Figures, perform
 from unistream.dagster.metadata import BACKFILL_METADATA, SINK_METADATA, ordered

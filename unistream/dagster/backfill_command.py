@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from unistream.client.background import awaited, in_background
+from unistream.client.machine.background import awaited, in_background
 
 POLL_S: Final = 0.5
 START_S: Final = 30.0  # of a process, before it is to be ended

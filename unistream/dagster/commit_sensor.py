@@ -27,9 +27,9 @@ import dagster as dg
 from unistream.base.config import CLIENT_TIMEOUT, Configuration
 from unistream.base.errors import ClusterEnded, ConfigError, UnistreamError
 from unistream.base.ids import JobId
-from unistream.client.commits import commits_after
-from unistream.client.resume import known_job
-from unistream.client.submission import NothingRuns
+from unistream.client.job.commits import commits_after
+from unistream.client.job.resume import known_job
+from unistream.client.job.submission import NothingRuns
 from unistream.dagster.checks import CHECK, limits_of, verdict_of
 from unistream.dagster.closing_partitions import Cursor, Partitioned, newly_closed, partitioned
 from unistream.dagster.commits import Reading, Visible, event_of, lost_text, now_metadata, read_within

@@ -22,10 +22,10 @@ import dagster as dg
 
 from unistream.base.errors import AlreadyEnded, ClusterEnded, NotFound, UnistreamError
 from unistream.base.ids import JobId
-from unistream.client.job_client import JobClient
-from unistream.client.lookup import find_job
-from unistream.client.resume import LATEST
-from unistream.client.submission import NothingRuns
+from unistream.client.job.lookup import find_job
+from unistream.client.job.resume import LATEST
+from unistream.client.job.submission import NothingRuns
+from unistream.client.remote.job_client import JobClient
 from unistream.dagster.attached import stop_when_running
 from unistream.dagster.maintenance import EARLIER_STAGE_TAG, STAGE_TAG, await_starts, maintains
 from unistream.dagster.metadata import OPERATION_METADATA, SAVEPOINT_TAG

@@ -16,7 +16,7 @@ import msgspec
 
 from unistream.base.ids import VertexId
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
-from unistream.client.last_job import has_read_everything
+from unistream.client.job.last_job import has_read_everything
 from unistream.dagster.metadata import JOB, PAGE
 from unistream.dagster.seen import Complete, NoJob, Seen, SeenJob, state_text
 from unistream.model.counted_rows import dead_letters_of, late_rows_of

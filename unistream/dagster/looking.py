@@ -20,9 +20,9 @@ from dagster._core.definitions.data_version import (
 
 from unistream.base.config import Configuration
 from unistream.base.errors import ClusterEnded, NotFound, UnistreamError
-from unistream.client.job_history import listed_jobs, recorded_job
-from unistream.client.lookup import NotAllAnswer
-from unistream.client.submission import NothingRuns
+from unistream.client.job.lookup import NotAllAnswer
+from unistream.client.job.submission import NothingRuns
+from unistream.client.machine.job_history import listed_jobs, recorded_job
 from unistream.dagster.metadata import STATE
 from unistream.dagster.report import page_of
 from unistream.dagster.seen import NoJob, NotSeen, Seen, SeenJob, newest_in, newest_of

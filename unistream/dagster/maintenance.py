@@ -23,7 +23,7 @@ import msgspec
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
-from unistream.client.job_client import JobClient
+from unistream.client.remote.job_client import JobClient
 from unistream.dagster.attached import POLL_S
 from unistream.dagster.metadata import HIDDEN
 from unistream.dagster.stream import Stream

@@ -13,8 +13,8 @@ from typing import Any, Final
 import dagster as dg
 
 from unistream.base.errors import AlreadyEnded, ClusterEnded, ConfigError, NotFound, UnistreamError
-from unistream.client.rest_client import RestJobClient
-from unistream.client.submission import NothingRuns
+from unistream.client.job.submission import NothingRuns
+from unistream.client.remote.rest_client import RestJobClient
 from unistream.dagster.metadata import OPERATION_METADATA, SAVEPOINT_TAG
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.stream import Stream

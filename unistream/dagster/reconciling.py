@@ -25,10 +25,10 @@ from typing import Final
 import dagster as dg
 
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, UnistreamError, Unreachable
-from unistream.client.background import in_background
-from unistream.client.job_client import JobClient
-from unistream.client.run_links import LinkStore
-from unistream.client.submission import attach
+from unistream.client.job.run_links import LinkStore
+from unistream.client.job.submission import attach
+from unistream.client.machine.background import in_background
+from unistream.client.remote.job_client import JobClient
 from unistream.dagster.attached import EndPolicy, stop_when_running, takes_no_savepoint
 from unistream.dagster.drain_resume import DrainAndResume
 from unistream.dagster.metadata import BACKFILL_METADATA, OPERATION_METADATA, SINK_METADATA

@@ -16,7 +16,7 @@ import msgspec
 
 from unistream.base.clock import SystemClock
 from unistream.base.errors import UnistreamError
-from unistream.client.job_client import JobClient
+from unistream.client.remote.job_client import JobClient
 from unistream.dagster.attached import stopped_by
 from unistream.dagster.metadata import (
     COLUMN_SCHEMA,

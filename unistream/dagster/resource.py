@@ -19,12 +19,12 @@ from unistream.base.clock import SystemClock
 from unistream.base.config import CHECKPOINT_RETENTION, DAGSTER_ASSETS, Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, UnistreamError
 from unistream.base.targets import known_target
-from unistream.client.address import options_of
-from unistream.client.hosts import default_target
-from unistream.client.rest_client import timeout_s
-from unistream.client.resume import LATEST
-from unistream.client.run_links import LinkStore, open_links
-from unistream.client.upgrade import FIRST_CHECKPOINT_S, WentBack
+from unistream.client.embedded.hosts import default_target
+from unistream.client.job.resume import LATEST
+from unistream.client.job.run_links import LinkStore, open_links
+from unistream.client.job.upgrade import FIRST_CHECKPOINT_S, WentBack
+from unistream.client.remote.address import options_of
+from unistream.client.remote.rest_client import timeout_s
 from unistream.dagster.assets import check_partition, check_sinks
 from unistream.dagster.attached import INTERRUPTIONS, EndPolicy, OnTerminate, SavepointFormat, run_step
 from unistream.dagster.ending import has_hook, stopped

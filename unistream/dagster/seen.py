@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from unistream.base.ids import CheckpointId
-from unistream.client.last_job import has_read_everything
+from unistream.client.job.last_job import has_read_everything
 from unistream.dagster.savepoints import savepoints_of, was_stopped
 from unistream.model.checkpoint_figures import CheckpointFigures
 from unistream.model.job_info import CheckpointInfo, JobInfo, in_one_line

@@ -11,7 +11,7 @@ import dagster as dg
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.targets import known_target
-from unistream.client.address import options_of
+from unistream.client.remote.address import options_of
 
 _TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _ENVIRONMENT: Final = re.compile(r"\benv\b")

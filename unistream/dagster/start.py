@@ -33,14 +33,14 @@ from unistream.api.upgrade import runs_other_code, upgraded
 from unistream.backfill.journal import unfinished_into
 from unistream.base.errors import ConfigError, NotFound, UnistreamError
 from unistream.base.ids import JobId, job_of_request
-from unistream.client.home import BACKFILLS, home
-from unistream.client.job_client import JobClient
-from unistream.client.kept_jobs import KeptJobsClient
-from unistream.client.rest_client import RestClient
-from unistream.client.resume import LATEST, StillRuns
-from unistream.client.run_links import RemoteLinks
-from unistream.client.submission import attach, connect, connect_to_submit
-from unistream.client.upgrade import FIRST_CHECKPOINT_S, REQUEST_ID_CHARS_MAX, GivingUp
+from unistream.client.job.resume import LATEST, StillRuns
+from unistream.client.job.run_links import RemoteLinks
+from unistream.client.job.submission import attach, connect, connect_to_submit
+from unistream.client.job.upgrade import FIRST_CHECKPOINT_S, REQUEST_ID_CHARS_MAX, GivingUp
+from unistream.client.machine.home import BACKFILLS, home
+from unistream.client.remote.job_client import JobClient
+from unistream.client.remote.kept_jobs import KeptJobsClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.dagster.watching import key_of, run_of
 from unistream.model.graph import JobType
 from unistream.model.job_info import JobInfo

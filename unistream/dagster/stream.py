@@ -16,8 +16,8 @@ import dagster as dg
 
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId, OperatorUid
-from unistream.client.lookup import find_job, find_writer
-from unistream.client.rest_client import RestJobClient
+from unistream.client.job.lookup import find_job, find_writer
+from unistream.client.remote.rest_client import RestJobClient
 from unistream.dagster.metadata import SINK_METADATA
 from unistream.dagster.translator import URI
 from unistream.model.job_info import JobInfo

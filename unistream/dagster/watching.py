@@ -29,8 +29,8 @@ from msgspec import structs
 
 from unistream.base.errors import Unreachable
 from unistream.base.ids import JobId
-from unistream.client.background import in_background
-from unistream.client.run_links import LinkStore
+from unistream.client.job.run_links import LinkStore
+from unistream.client.machine.background import in_background
 from unistream.port.run_links import RunLink, Watcher
 
 HEARTBEAT_EVERY_S: Final = 10.0
@@ -149,7 +149,7 @@ class RunWatch:
     Args:
         key: Of the link.
         watcher: This step.
-        open_links: See `unistream.client.run_links.open_links`; called again after an error.
+        open_links: See `unistream.client.job.run_links.open_links`; called again after an error.
         status: Of the run in Dagster; None: it was deleted. May raise anything.
         every_s: Between two heartbeats.
     """

@@ -34,7 +34,7 @@ from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.object_stores import file_system
 from unistream.base.os_failures import failure
 from unistream.base.parquet_files import parquet_file
-from unistream.client import home
+from unistream.client.machine import home
 from unistream.storage.fs import FsCheckpointStorage
 
 FOLDER: Final = "_unistream_replays"

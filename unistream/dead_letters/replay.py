@@ -28,7 +28,7 @@ from unistream.base import process_mark
 from unistream.base.clock import Clock, SystemClock
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError
-from unistream.client.job_client import JobResult
+from unistream.client.remote.job_client import JobResult
 from unistream.core.graph import uid_of
 from unistream.dead_letters.corrections import Corrections, corrected
 from unistream.dead_letters.graph import replay_environment, replayed_part

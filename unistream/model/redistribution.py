@@ -8,8 +8,8 @@ from typing import Final
 
 from unistream.base.errors import ConfigError
 from unistream.base.limits import KEY_GROUPS_MAX
-from unistream.model.columns.key_groups import key_group_range, subtask_of_key_group
 from unistream.model.graph import Ship
+from unistream.model.key_groups import key_group_range, subtask_of_key_group
 
 
 class Redistribution(Enum):

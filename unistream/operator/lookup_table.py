@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.model.columns.key_codes import KeyIndex
-from unistream.model.columns.key_groups import canonical_keys
+from unistream.model.key_groups import canonical_keys
 from unistream.operator.common import empty_rows
 
 _PRUNED_ROWS_MIN: Final = 8 * BATCH_ROWS_MAX  # of versions, below which the old ones are not looked for

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.parquet_files import parquet_file
-from unistream.model.columns.key_groups import KEY_GROUPS_DEFAULT_MIN
+from unistream.model.key_groups import KEY_GROUPS_DEFAULT_MIN
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import ListMode
 from unistream.savepoint.writing import TIMER_STATES, SavepointWriter

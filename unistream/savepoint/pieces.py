@@ -12,9 +12,9 @@ from msgspec import structs
 
 from unistream.base.ids import OperatorUid
 from unistream.base.limits import MIB
-from unistream.model.columns.key_groups import key_group_range
 from unistream.model.file_ref import FileRef
 from unistream.model.in_flight import InFlightHandle
+from unistream.model.key_groups import key_group_range
 from unistream.model.keyed_snapshot import StateTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN, KeyedHandle, ListMode, ListState, OperatorStateHandle
 from unistream.port.storage import StateReader, StateWriter

@@ -21,7 +21,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.limits import NEVER_MS
 from unistream.model.columns.arrow_layouts import taken
 from unistream.model.columns.column_names import numbered
-from unistream.model.columns.key_groups import canonical_keys, key_groups
+from unistream.model.key_groups import canonical_keys, key_groups
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import KEY_GROUP_COLUMN
 from unistream.model.state import (

@@ -26,7 +26,7 @@ from msgspec import structs
 from unistream.base.clock import Clock, SystemClock
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
-from unistream.model.columns.key_groups import KEY_GROUPS_DEFAULT_MIN, check_max_parallelism
+from unistream.model.key_groups import KEY_GROUPS_DEFAULT_MIN, check_max_parallelism
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import (
     ListMode,

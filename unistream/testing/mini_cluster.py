@@ -20,9 +20,9 @@ from unistream.base.closing import Closing
 from unistream.base.config import METADATA_URL, TASK_SLOTS, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import TaskManagerId
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.client.job_client import JobResult
-from unistream.client.reported import reported_result
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.job.reported import reported_result
+from unistream.client.remote.job_client import JobResult
 from unistream.host.roster import Roster
 from unistream.master.cluster import Dispatcher
 from unistream.model.chain import JobCode

@@ -13,7 +13,7 @@ import pytest
 
 import unistream as us
 from unistream.base.errors import ConfigError
-from unistream.client.frames import frame_folder
+from unistream.client.machine.frames import frame_folder
 from unistream.host.spark_frames import check_sees_folders
 from unistream.host.spark_types import arrow_schema, spark_schema
 
@@ -249,7 +249,7 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next(
     code = f"""
 import os
 from pathlib import Path
-from unistream.client.frames import frame_folder
+from unistream.client.machine.frames import frame_folder
 folder = frame_folder({given!r})
 local = Path(folder.path.removeprefix("file://"))
 local.mkdir(parents=True)

@@ -24,8 +24,8 @@ from unistream.backfill.journal import Order
 from unistream.base.config import Configuration
 from unistream.base.errors import Unreachable
 from unistream.base.ids import ClusterId
-from unistream.client import home
-from unistream.client.rest_client import RestClient
+from unistream.client.machine import home
+from unistream.client.remote.rest_client import RestClient
 from unistream.master.cluster.dispatcher import Dispatcher
 from unistream.model import messages as mm
 

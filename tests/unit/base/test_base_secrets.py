@@ -11,7 +11,7 @@ import pytest
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.secrets import HIDDEN, Secret, redacted, resolved, resolved_options
-from unistream.client.home import metadata_url
+from unistream.client.machine.home import metadata_url
 from unistream.model.graph import JobGraph, SourceInfo
 
 CANARY = "hunter2"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.testing.mini_cluster import DEFAULTS, ThreadHost
 
 PIPELINES = """

@@ -42,8 +42,8 @@ from unistream.cli.errors import between_words
 from unistream.cli.logs import logged
 from unistream.cli.run import why_failed
 from unistream.cli.tables import Cell, Grid
-from unistream.client.job_client import result_of
-from unistream.client.staged_files import StagedByJob
+from unistream.client.job.staged_files import StagedByJob
+from unistream.client.remote.job_client import result_of
 from unistream.connector.catalogue import ConnectorInfo, Found, Part
 from unistream.core.memory import memory_plan
 from unistream.core.restore import RestorePlan

@@ -14,9 +14,9 @@ from unistream.base.ids import CheckpointId, VertexId
 from unistream.cli.checkpoints import newest, shown, shown_checkpoint
 from unistream.cli.main import main
 from unistream.cli.tables import Cell, Grid
-from unistream.client.embedded import EmbeddedCluster
-from unistream.client.lookup import find_job
-from unistream.client.rest_client import Poll
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.job.lookup import find_job
+from unistream.client.remote.rest_client import Poll
 from unistream.model.checkpoint_figures import (
     CheckpointFigures,
     CheckpointsInfo,

@@ -10,8 +10,8 @@ import pytest
 
 from tests.eventually import WAIT_S
 from unistream.cli.main import main
-from unistream.client import home
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.machine import home
 from unistream.model.snapshot_kind import SavepointFormat
 from unistream.savepoint.reading import read_savepoint
 

@@ -12,9 +12,9 @@ from tests.unit.cli import screens
 from unistream.base.config import Configuration
 from unistream.base.errors import NotFound
 from unistream.cli.main import main
-from unistream.client import home
-from unistream.client.job_history import RecordedJobClient, history_store
-from unistream.client.lookup import find_shown_job
+from unistream.client.job.lookup import find_shown_job
+from unistream.client.machine import home
+from unistream.client.machine.job_history import RecordedJobClient, history_store
 from unistream.master.shown.archive import archived
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore

@@ -12,7 +12,7 @@ from tests.contract.given_metadata import ONE, job
 from tests.unit.client.servers import Server, answers, hung, url_of
 from unistream.base.config import Configuration
 from unistream.cli.main import main
-from unistream.client import home
+from unistream.client.machine import home
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 

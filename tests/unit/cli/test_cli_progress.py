@@ -11,7 +11,7 @@ from rich.console import Console
 
 from unistream.base.ids import JobId, LineageId
 from unistream.cli.progress import STAGES_SHOWN_MAX, Restarts, line, shows_stages, stage_bars
-from unistream.client.reported import FAILURES_SHOWN
+from unistream.client.job.reported import FAILURES_SHOWN
 from unistream.model.bounded import StageProgress
 from unistream.model.job_info import ExceptionInfo, JobInfo
 

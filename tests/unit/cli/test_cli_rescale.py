@@ -8,7 +8,7 @@ import pytest
 from unistream.base.errors import ConfigError
 from unistream.cli.main import main
 from unistream.cli.rescale import parse_widths
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 
 Start = Callable[[], EmbeddedCluster]
 Capture = pytest.CaptureFixture[str]
@@ -68,8 +68,8 @@ def test_a_job_is_rescaled_and_what_cannot_be_is_said(
 
 def await_running(job: str) -> None:
     from unistream.base.config import Configuration
-    from unistream.client.lookup import find_job
-    from unistream.client.rest_client import Poll
+    from unistream.client.job.lookup import find_job
+    from unistream.client.remote.rest_client import Poll
 
     with find_job(Configuration(), job) as client:
         poll = Poll(30.0)

@@ -20,9 +20,9 @@ from tests.eventually import WAIT_S
 from unistream.base.errors import ProtocolError, Unreachable
 from unistream.base.ids import JobId
 from unistream.cli.main import main
-from unistream.client import home
-from unistream.client.embedded import EmbeddedCluster
-from unistream.client.rest_client import RestClient
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.machine import home
+from unistream.client.remote.rest_client import RestClient
 
 Start = Callable[[], EmbeddedCluster]
 JOB = JobId("ab" * 16)

@@ -15,8 +15,8 @@ from unistream.base.ids import JobId, LineageId
 from unistream.base.secrets import HIDDEN
 from unistream.cli.main import main
 from unistream.cli.upgrade import kept_options
-from unistream.client.embedded import EmbeddedCluster
-from unistream.client.lookup import find_job
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.job.lookup import find_job
 from unistream.model.job_info import JobInfo
 
 VERSIONS = """

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from unistream.client.background import awaited, in_background
+from unistream.client.machine.background import awaited, in_background
 
 
 def test_a_wait_that_is_too_short_says_what_for() -> None:

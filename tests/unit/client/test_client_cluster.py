@@ -13,7 +13,7 @@ from tests.walked import walked
 from unistream.base.awake_clock import AwakeClock
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
-from unistream.client.embedded import EmbeddedCluster, holds_snapshot
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster, holds_snapshot
 from unistream.metadata.store import SqlMetadataStore
 
 SEVERAL = {"high-availability.type": "zookeeper"}

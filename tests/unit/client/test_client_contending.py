@@ -10,7 +10,7 @@ import pytest
 from tests.eventually import eventually
 from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, UnistreamError, Unreachable
 from unistream.base.ids import LeaderEpoch
-from unistream.client.contending import Contending, Term
+from unistream.client.embedded.contending import Contending, Term
 from unistream.port.ha import Contender, LeaderInfo
 
 
@@ -135,7 +135,7 @@ def test_a_standby_ends() -> None:
 def test_a_service_that_is_away_is_asked_again(
     error: UnistreamError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unistream.client.contending.RETRY_S", 0.01)
+    monkeypatch.setattr("unistream.client.embedded.contending.RETRY_S", 0.01)
     election, leaders = Election(), Leaders(error, error)
     with contending(election, leaders) as contender:
         contender.start()

@@ -12,9 +12,9 @@ import pytest
 from tests.unit.client.servers import Serve, Server, answer, answers, hung, read_request, url_of
 from unistream.base.errors import ConfigError, NothingListens, Unreachable
 from unistream.base.ids import LeaderEpoch
-from unistream.client.address import ElectedAddress
-from unistream.client.policy import RULES, Call
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.address import ElectedAddress
+from unistream.client.remote.policy import RULES, Call
+from unistream.client.remote.rest_client import RestClient
 from unistream.port.ha import LeaderInfo
 
 SHORT_S = 1.0

@@ -9,8 +9,8 @@ import pytest
 from tests.left_jobs import LeftJobs
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot
-from unistream.client.embedded import EmbeddedCluster
-from unistream.client.ha_type import MARK, check_several, check_single, join_several, leave_several
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.embedded.ha_type import MARK, check_several, check_single, join_several, leave_several
 
 GOES_ON = "unistream cluster start -t local -D high-availability.type=zookeeper"
 CHECKPOINT = "file:///data/checkpoints/chk-7"

@@ -9,7 +9,7 @@ import pytest
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, Transient
 from unistream.base.ids import LeaderEpoch
-from unistream.client.job_folder import NAME, OWNER, check_leader, claim, job_folder
+from unistream.client.embedded.job_folder import NAME, OWNER, check_leader, claim, job_folder
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.store.job_store import JobStore
 from unistream.port.ha import LeaderInfo

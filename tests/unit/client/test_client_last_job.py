@@ -14,9 +14,9 @@ from unistream.base import process_mark
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import CheckpointId, ClusterId, JobId, LeaderEpoch, LineageId, OperatorUid
-from unistream.client import home
-from unistream.client.last_job import ASKED_MAX
-from unistream.client.resume import StillRuns, latest_snapshot
+from unistream.client.job.last_job import ASKED_MAX
+from unistream.client.job.resume import StillRuns, latest_snapshot
+from unistream.client.machine import home
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus

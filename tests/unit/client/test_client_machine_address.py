@@ -17,11 +17,11 @@ from unistream.base import process_mark
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import NO_CLUSTER, ClusterId
-from unistream.client import home
-from unistream.client.address import MachineAddress
-from unistream.client.leftovers import why_ended
-from unistream.client.sessions import find_cluster, other_sessions
-from unistream.client.submission import check_goes_on, connect, connect_to_submit
+from unistream.client.job.sessions import find_cluster, other_sessions
+from unistream.client.job.submission import check_goes_on, connect, connect_to_submit
+from unistream.client.machine import home
+from unistream.client.machine.leftovers import why_ended
+from unistream.client.remote.address import MachineAddress
 
 MINE = ClusterId("c0ffee" * 5 + "00")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unistream.base.errors import NothingListens, Unreachable
-from unistream.client.policy import (
+from unistream.client.remote.policy import (
     LOST,
     PAUSE_MAX_S,
     REFUSED_MAX,

@@ -17,7 +17,7 @@ import unistream as us
 from tests.eventually import eventually
 from tests.walked import walked
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.connector.datagen import DatagenSource, EventTime, Sequential
 from unistream.model.submission import SubmitRequest
 from unistream.testing.mini_cluster import DEFAULTS, ThreadHost

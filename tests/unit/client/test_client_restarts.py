@@ -20,9 +20,9 @@ from unistream.base.errors import (
     Unreachable,
 )
 from unistream.base.ids import CheckpointId, JobId, LineageId
-from unistream.client import restarts
-from unistream.client.absence import ANSWER_MIN_S, Absence
-from unistream.client.rest_client import RestClient, RestJobClient
+from unistream.client.remote import restarts
+from unistream.client.remote.absence import ANSWER_MIN_S, Absence
+from unistream.client.remote.rest_client import RestClient, RestJobClient
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
 from unistream.model.job_info import CheckpointInfo, JobInfo
 from unistream.model.snapshot_kind import SnapshotKind

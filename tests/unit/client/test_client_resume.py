@@ -12,8 +12,8 @@ from unistream.base import process_mark
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import ClusterId, JobId, LeaderEpoch
-from unistream.client import home
-from unistream.client.resume import StillRuns, latest_snapshot
+from unistream.client.job.resume import StillRuns, latest_snapshot
+from unistream.client.machine import home
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.snapshot_kind import SnapshotKind

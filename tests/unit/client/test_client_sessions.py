@@ -6,8 +6,8 @@ import pytest
 
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
-from unistream.client.address import options_of
-from unistream.client.sessions import find_cluster
+from unistream.client.job.sessions import find_cluster
+from unistream.client.remote.address import options_of
 
 ADDRESS = "zookeeper://zk1,zk2:2182"
 

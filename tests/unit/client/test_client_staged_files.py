@@ -16,7 +16,7 @@ from unistream.base.config import METADATA_URL, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.cli.sinks import app
-from unistream.client.staged_files import OUTPUT, clean_folder
+from unistream.client.job.staged_files import OUTPUT, clean_folder
 from unistream.connector.file import FileSink
 from unistream.connector.file.sink_parts import PartFile
 from unistream.connector.file.sink_stage import CommitRecord, FileStage

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from unistream.base.errors import CorruptSnapshot, NotFound
 from unistream.base.ids import JobId, LineageId
-from unistream.client.upgrade import DoesNotFit, Facts, Step, Upgrade, left_by, next_step
+from unistream.client.job.upgrade import DoesNotFit, Facts, Step, Upgrade, left_by, next_step
 from unistream.model.graph import JobGraph
 from unistream.model.job_info import JobInfo
 from unistream.model.submission import SubmitRequest

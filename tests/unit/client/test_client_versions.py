@@ -9,9 +9,9 @@ import pytest
 from tests.unit.client.servers import Server, answers
 from unistream import __version__
 from unistream.base.errors import ConfigError
-from unistream.client import versions
-from unistream.client.rest_client import RestClient
-from unistream.client.versions import check_version
+from unistream.client.remote import versions
+from unistream.client.remote.rest_client import RestClient
+from unistream.client.remote.versions import check_version
 
 
 def test_examples_in_docstrings_run() -> None:

@@ -25,7 +25,7 @@ from unistream.base.errors import (
     Unreachable,
 )
 from unistream.base.ids import JobId, LineageId
-from unistream.client.job_client import JobClient, JobResult, result_of
+from unistream.client.remote.job_client import JobClient, JobResult, result_of
 from unistream.dagster.attached import (
     POLL_S,
     EndPolicy,

@@ -14,7 +14,7 @@ from tests.metadata_rows import create_database
 from unistream.base.config import METADATA_URL
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid
-from unistream.client.commits import PAGES_MAX
+from unistream.client.job.commits import PAGES_MAX
 from unistream.dagster import UnistreamResource, build_commit_sensor, sink_asset, unistream_assets
 from unistream.dagster.commit_sensor import LOOK_BACK, last_reported
 from unistream.dagster.commits import Reading, coalesced, read_within

@@ -14,7 +14,7 @@ from tests.eventually import WAIT_S
 from tests.unit.dagster.test_dagster_attached import FakeJob
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
-from unistream.client.job_client import JobClient
+from unistream.client.remote.job_client import JobClient
 from unistream.dagster import UnistreamResource, build_drain_and_resume_schedule, sink_asset, unistream_assets
 from unistream.dagster.drain_resume import STOPS_TAG
 from unistream.dagster.maintenance import (

@@ -13,7 +13,7 @@ from tests.metadata_rows import create_database
 from tests.unit.dagster.test_dagster_attached import JOB, FakeJob, policy
 from unistream.base.config import METADATA_URL
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
-from unistream.client.run_links import LinkStore, LocalLinks
+from unistream.client.job.run_links import LinkStore, LocalLinks
 from unistream.dagster import (
     UnistreamResource,
     build_drain_and_resume_schedule,

@@ -10,7 +10,7 @@ import pytest
 import unistream as us
 from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid
-from unistream.client.lookup import Found, _writer
+from unistream.client.job.lookup import Found, _writer
 from unistream.dagster import build_commit_sensor, sink_asset, unistream_assets
 from unistream.dagster.stream import Committed, Stream, Written
 from unistream.model.job_info import JobInfo, JobSummary

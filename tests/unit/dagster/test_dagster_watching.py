@@ -18,7 +18,7 @@ from tests.metadata_rows import create_database
 from tests.unit.dagster.test_dagster_attached import JOB, FakeJob, Story, policy
 from unistream.base.errors import Unreachable
 from unistream.base.ids import JobId
-from unistream.client.run_links import LinkStore, LocalLinks
+from unistream.client.job.run_links import LinkStore, LocalLinks
 from unistream.dagster.attached import POLL_S, run_step
 from unistream.dagster.watching import LeftToAnother, RunWatch, key_of, mark_of, watcher_of
 from unistream.metadata.store import SqlMetadataStore

@@ -12,8 +12,8 @@ from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.errors import NotFound
 from unistream.base.ids import CheckpointId, JobId, LineageId, VertexId
-from unistream.client.embedded import EmbeddedJobClient
-from unistream.client.rest_client import RestClient
+from unistream.client.embedded.embedded_cluster import EmbeddedJobClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.core.contract import SnapshotRequest
 from unistream.master.shown.history import checkpoints_from_records
 from unistream.model import messages as mm

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.master.served_cluster import Api
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.metadata.store import SqlMetadataStore
 from unistream.port.metadata import CommitRecord, JobRecord
 

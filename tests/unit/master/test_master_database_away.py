@@ -16,7 +16,7 @@ from tests.unit.master.test_master_operations import STOP
 from tests.unit.master.test_master_recovery import Succession, is_cleaned
 from tests.unit.master.test_master_stop_twice import DRAIN, running
 from unistream.base.ids import JobId
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.core.contract import SnapshotRequest
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.eventually import WAIT_S, eventually
 from unistream.base.errors import Unreachable
-from unistream.client.background import in_background
+from unistream.client.machine.background import in_background
 from unistream.master.store.leadership import Leadership
 
 

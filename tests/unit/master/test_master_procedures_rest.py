@@ -14,8 +14,8 @@ from tests.metadata_rows import change
 from tests.unit.master.served_cluster import Api
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import JobId
-from unistream.client.procedures import ProcedureReporter
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.procedures import ProcedureReporter
+from unistream.client.remote.rest_client import RestClient
 from unistream.metadata import tables as t
 from unistream.model.procedures import TEXT_CHARS_MAX, ProcedureKind, ProcedureReport, ProcedureState
 

@@ -15,7 +15,7 @@ from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound
 from unistream.base.ids import JobId
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.master.shown.history import Recorded, info_from_records
 from unistream.metadata import tables
 from unistream.model import messages as mm

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, Unreachable
 from unistream.base.ids import JobId
-from unistream.client.rest_client import RestClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.core.contract import SnapshotRequest
 from unistream.model import messages as mm
 from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind

@@ -16,7 +16,7 @@ from tests.unit.master.conftest import request
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.test_master_recovery import Succession, is_cleaned, is_in
 from tests.walked import walked
-from unistream.client.job_client import JobClient
+from unistream.client.remote.job_client import JobClient
 from unistream.model import messages as mm
 from unistream.model.stored_job import StoredRequest
 from unistream.testing.mini_cluster import MiniCluster

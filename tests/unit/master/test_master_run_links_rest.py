@@ -15,8 +15,8 @@ from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.config import DAGSTER_ASSETS, Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import JobId
-from unistream.client.rest_client import RestClient
-from unistream.client.run_links import RemoteLinks
+from unistream.client.job.run_links import RemoteLinks
+from unistream.client.remote.rest_client import RestClient
 from unistream.master.store.run_links import StampedLinks
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.submission import digest_of

@@ -16,9 +16,9 @@ from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, NothingListens, Unreachable
 from unistream.base.ids import JobId
-from unistream.client.policy import RULES, Call
-from unistream.client.rest_client import RestClient
-from unistream.client.submission import submit
+from unistream.client.job.submission import submit
+from unistream.client.remote.policy import RULES, Call
+from unistream.client.remote.rest_client import RestClient
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.submission import SubmitRequest
 

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.errors import AlreadyEnded, ConfigError
 from unistream.base.ids import JobId
-from unistream.client.embedded import EmbeddedJobClient
-from unistream.client.rest_client import RestClient
+from unistream.client.embedded.embedded_cluster import EmbeddedJobClient
+from unistream.client.remote.rest_client import RestClient
 from unistream.core.contract import SnapshotRequest
 from unistream.model import messages as mm
 from unistream.model.snapshot_kind import SnapshotKind

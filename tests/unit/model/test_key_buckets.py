@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from unistream.model.columns.key_buckets import BUCKETS_MAX, bucket_count, buckets_of
-from unistream.model.columns.key_groups import key_groups, key_hashes, subtask_table
+from unistream.model.key_groups import key_groups, key_hashes, subtask_table
 
 KEYS = pa.record_batch({"k": np.arange(100_000)})
 

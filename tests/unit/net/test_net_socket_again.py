@@ -13,7 +13,7 @@ import pytest
 from tests.eventually import WAIT_S
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import TaskManagerId
-from unistream.client.rest_client import Poll
+from unistream.client.remote.rest_client import Poll
 from unistream.model.codec import encode
 from unistream.model.messages import Ack, Ping
 from unistream.net.address import FOLDER_PREFIX, UNIX_SCHEME

@@ -18,7 +18,7 @@ import unistream as us
 from unistream.base.errors import UserCodeError
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.chain import HasBatchForm
-from unistream.model.columns.key_groups import key_group_range, key_groups
+from unistream.model.key_groups import key_group_range, key_groups
 from unistream.model.snapshot import OperatorSnapshot
 from unistream.operator.in_key_order import InKeyOrder
 from unistream.operator.process import BroadcastProcessOperator, KeyedBatchOperator, KeyedProcessOperator

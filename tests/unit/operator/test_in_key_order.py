@@ -17,7 +17,7 @@ from unistream.base.errors import Transient, UserCodeError
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.chain import HasBatchForm
 from unistream.model.columns.key_buckets import buckets_of
-from unistream.model.columns.key_groups import key_hashes
+from unistream.model.key_groups import key_hashes
 from unistream.operator.in_key_order import InKeyOrder
 from unistream.operator.process import BroadcastProcessOperator, KeyedBatchOperator, KeyedProcessOperator
 from unistream.operator.window import WindowAggregate

@@ -16,7 +16,7 @@ from tests.eventually import WAIT_S
 from unistream.api.finalizing import refuse_if_running
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
-from unistream.client import home
+from unistream.client.machine import home
 from unistream.savepoint.reading import Savepoint
 
 NOBODY = "http://127.0.0.1:9"  # the port "discard": nothing listens there

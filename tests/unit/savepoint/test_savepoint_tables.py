@@ -16,7 +16,7 @@ import pytest
 import unistream as us
 import unistream.savepoint
 from unistream.base.errors import ConfigError, NotFound
-from unistream.model.columns.key_groups import key_groups
+from unistream.model.key_groups import key_groups
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode
 from unistream.model.snapshot_kind import SnapshotKind

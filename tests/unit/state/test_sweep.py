@@ -16,7 +16,7 @@ import pytest
 from tests.contract.held_rows import held
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.core.restore.state_assignment import native_share
-from unistream.model.columns.key_groups import key_group_range, key_groups
+from unistream.model.key_groups import key_group_range, key_groups
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import KEY_GROUP_COLUMN, OperatorRestore, OperatorSnapshot
 from unistream.model.state import EXPIRES_COLUMN, VALUE_COLUMN, StateOptions, StateTtl, ValueStateDescriptor

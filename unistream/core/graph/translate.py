@@ -33,8 +33,8 @@ from unistream.model.chain import (
     LocalOutput,
     SortsInput,
 )
-from unistream.model.columns.key_groups import default_max_parallelism
 from unistream.model.graph import Bootstrap, JobEdge, JobGraph, JobType, JobVertex, OperatorInfo, Ship
+from unistream.model.key_groups import default_max_parallelism
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 
 EDGE_ID_CHARS: Final = 16  # 64 bits of the digest; edges of one job are at most thousands

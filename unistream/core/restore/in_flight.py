@@ -21,10 +21,10 @@ from msgspec import structs
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import EdgeId, OperatorUid, SubtaskId
-from unistream.model.columns.key_groups import key_group_range
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, Ship
 from unistream.model.in_flight import InFlightHandle, InFlightRun, InFlightShare, KeyFilter
+from unistream.model.key_groups import key_group_range
 from unistream.model.redistribution import Redistribution, redistribution
 from unistream.model.snapshot import Manifest, TaskRestore, VertexSnapshot
 

@@ -15,8 +15,8 @@ from unistream.base import config as options
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid, SubtaskId, VertexId
 from unistream.core.restore.ended_tasks import check_finished, ended_subtasks
-from unistream.model.columns.key_groups import intersect, key_group_range
 from unistream.model.graph import JobGraph, JobVertex
+from unistream.model.key_groups import intersect, key_group_range
 from unistream.model.positions import SourcePositions
 from unistream.model.snapshot import (
     KeyedShare,

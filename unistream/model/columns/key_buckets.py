@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from unistream.model.columns.key_groups import Hashes
+from unistream.model.key_groups import Hashes
 
 BUCKETS_MAX: Final = 64
 _STORED_MAX: Final = 16  # of a consumer: more make pieces small without making sorting faster

@@ -15,8 +15,8 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.model.columns.key_codes import distinct
-from unistream.model.columns.key_groups import canonical_keys
 from unistream.model.elements import Batch
+from unistream.model.key_groups import canonical_keys
 from unistream.operator.common import (
     addresses,
     check_defined,

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
-from unistream.model.columns.key_groups import key_groups
+from unistream.model.key_groups import key_groups
 from unistream.model.keyed_snapshot import StateKind, StateTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN
 from unistream.operator.process.timer_columns import TimerColumns

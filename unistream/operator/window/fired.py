@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from unistream.base.errors import CorruptSnapshot
 from unistream.base.limits import MIN_WATERMARK
-from unistream.model.columns.key_groups import key_groups
+from unistream.model.key_groups import key_groups
 from unistream.model.own_state import OwnTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN, OperatorState
 from unistream.operator.window.windows import Ends

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.model.columns.column_values import column_values
-from unistream.model.columns.key_groups import canonical_keys
+from unistream.model.key_groups import canonical_keys
 from unistream.state.common.migration import described, plain_keys, time_storage
 
 _NAN: Final = float("nan")

@@ -17,8 +17,8 @@ import pyarrow as pa
 from unistream.base.errors import UserCodeError
 from unistream.base.limits import MIB
 from unistream.model.columns.column_values import column_values
-from unistream.model.columns.key_groups import key_groups
 from unistream.model.columns.state_values import key_conformer
+from unistream.model.key_groups import key_groups
 from unistream.model.keyed_snapshot import StateKind, StateTable
 from unistream.model.state import (
     EXPIRES_COLUMN,

@@ -22,7 +22,7 @@ from pyarrow import compute as pc
 
 from unistream.base.errors import ConfigError
 from unistream.base.numpy_types import numpy_type
-from unistream.model.columns.key_groups import canonical_keys, key_groups
+from unistream.model.key_groups import canonical_keys, key_groups
 from unistream.state.common.migration import time_storage
 
 GROUP_BYTES: Final = 2

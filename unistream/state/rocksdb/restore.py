@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from unistream.base.clock import Clock
 from unistream.base.errors import ConfigError
-from unistream.model.columns.key_groups import intersect
+from unistream.model.key_groups import intersect
 from unistream.model.keyed_snapshot import RestoredFiles, StateTable
 from unistream.state.common.groups import of_groups
 from unistream.state.common.migration import key_schema_of

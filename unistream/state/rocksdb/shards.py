@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from unistream.model.columns.key_groups import intersect, key_group_range
+from unistream.model.key_groups import intersect, key_group_range
 from unistream.state.rocksdb.api import Database, Family, Memory, rows_from
 from unistream.state.rocksdb.keys import group_prefix, groups_of
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
-from unistream.model.columns import key_groups as kg
+from unistream.model import key_groups as kg
 from unistream.testing.conformance.case import Comparison, Json, Shape, SkipCase, entry
 
 ARROW_TYPES: Final[dict[str, pa.DataType]] = {

@@ -12,7 +12,7 @@ import httpcore
 import msgspec
 
 from unistream.base.config import Configuration
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 
 TIMEOUT_S = 60
 

@@ -26,8 +26,8 @@ from unistream.base.closing import Closing
 from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
 from unistream.base.limits import MAX_WATERMARK, MIB, MIN_WATERMARK
-from unistream.model.columns.key_groups import key_group_range
 from unistream.model.elements import Batch, Watermark, WatermarkStatus
+from unistream.model.key_groups import key_group_range
 from unistream.model.keyed_snapshot import FileSet, RestoredFiles, StateTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode, OperatorSnapshot, OperatorState
 from unistream.port.operator import CommitPermit, Operator, OperatorContext

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
-from unistream.model.columns.key_groups import key_groups
+from unistream.model.key_groups import key_groups
 from unistream.model.keyed_snapshot import FileOfSet, FileSet, RestoredFiles, StateKind, StateTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN
 from unistream.model.state import VALUE_COLUMN

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from unistream.base.errors import CorruptSnapshot, ProtocolError
 from unistream.base.ids import EdgeId
-from unistream.model.columns.key_groups import key_groups
 from unistream.model.elements import Batch, Element
 from unistream.model.in_flight import InFlightHandle, InFlightRun, InFlightShare, KeyFilter
+from unistream.model.key_groups import key_groups
 from unistream.port.storage import StateReader, StateWriter
 from unistream.worker.exchange.spill_file import FrameEncoder, FrameReader
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from unistream.base.limits import BATCH_ROWS_MAX, FRAME_BYTES_MAX
 from unistream.model.columns.key_buckets import buckets_of
-from unistream.model.columns.key_groups import canonical_keys, groups_of_hashes, key_hashes, subtask_table
 from unistream.model.deployment import PartitionDescriptor
 from unistream.model.elements import Batch
 from unistream.model.graph import Ship
+from unistream.model.key_groups import canonical_keys, groups_of_hashes, key_hashes, subtask_table
 
 COALESCE_ROWS: Final = 16_384  # below this the cost of a batch is its overhead, above it its rows
 BATCH_BYTES_MAX: Final = FRAME_BYTES_MAX // 2  # leaves room for schema, padding and offsets in a frame

@@ -12,8 +12,8 @@ import pyarrow as pa
 from unistream.model.columns.key_buckets import BUCKETS_MAX, buckets_of
 from unistream.model.columns.key_buckets import Buckets as Targets
 from unistream.model.columns.key_codes import distinct, key_codes
-from unistream.model.columns.key_groups import key_hashes
 from unistream.model.elements import Batch
+from unistream.model.key_groups import key_hashes
 from unistream.worker.exchange import FrameEncoder, append_frames, spill_reader
 
 BUCKETS: Final = BUCKETS_MAX

@@ -19,8 +19,8 @@ from unistream.base.config import (
 )
 from unistream.base.errors import ConfigError, Transient
 from unistream.base.ids import CheckpointId, OperatorUid
-from unistream.model.columns.key_groups import key_group_range
 from unistream.model.deployment import TaskDeployment
+from unistream.model.key_groups import key_group_range
 from unistream.model.messages import CommitReported
 from unistream.model.snapshot import OperatorRestore, OperatorState
 from unistream.port.operator import OperatorContext

@@ -12,8 +12,8 @@ import pytest
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MAX_WATERMARK
-from unistream.model.columns.key_groups import key_groups, subtask_of_key_group
 from unistream.model.elements import Batch, Watermark
+from unistream.model.key_groups import key_groups, subtask_of_key_group
 from unistream.operator.process import Collector, KeyedProcessFunction, KeyedProcessOperator, ProcessContext
 from unistream.operator.process.timer_table import EVENT_TIMERS
 from unistream.testing.harness import OperatorHarness, restore_state

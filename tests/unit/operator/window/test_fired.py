@@ -12,7 +12,7 @@ import pytest
 
 from unistream.base.errors import CorruptSnapshot
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
-from unistream.model.columns.key_groups import key_groups, subtask_of_key_group
+from unistream.model.key_groups import key_groups, subtask_of_key_group
 from unistream.model.metric_names import LATE_RECORDS_DROPPED
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot
 from unistream.operator.window import (

@@ -194,7 +194,7 @@ def test_a_restored_window_goes_on_where_the_snapshot_was(cut: int, parallelism:
 
 
 def owner(key: str | None, parallelism: int) -> int:
-    from unistream.model.columns.key_groups import key_groups, subtask_of_key_group
+    from unistream.model.key_groups import key_groups, subtask_of_key_group
 
     group = int(key_groups(records([(0, key, 0)]), ["k"], 128)[0])
     return subtask_of_key_group(128, parallelism, group)

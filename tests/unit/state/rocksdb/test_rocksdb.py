@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId, OperatorUid
-from unistream.model.columns.key_groups import key_group_range, key_groups
+from unistream.model.key_groups import key_group_range, key_groups
 from unistream.model.keyed_snapshot import Sharing
 from unistream.model.snapshot import NativeHandle, OperatorRestore, OperatorSnapshot, OperatorStateHandle
 from unistream.model.state import (

@@ -17,7 +17,7 @@ import pytest
 from unistream.base.errors import CorruptSnapshot
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.core.restore.state_assignment import native_share
-from unistream.model.columns.key_groups import key_group_range, key_groups
+from unistream.model.key_groups import key_group_range, key_groups
 from unistream.model.keyed_snapshot import RestoredFiles
 from unistream.model.snapshot import (
     NativeHandle,

@@ -27,7 +27,6 @@ from tests.unit.worker.worker_partitions import (
 from unistream.base.errors import ConfigError, PartitionLost, Transient
 from unistream.base.ids import CheckpointId, EdgeId
 from unistream.base.limits import MAX_WATERMARK
-from unistream.model.columns.key_groups import key_groups, subtask_of_key_group
 from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import (
     Batch,
@@ -40,6 +39,7 @@ from unistream.model.elements import (
     WatermarkStatus,
 )
 from unistream.model.graph import Ship
+from unistream.model.key_groups import key_groups, subtask_of_key_group
 from unistream.model.partition_type import PartitionType
 from unistream.worker.exchange import SPILL_FOLDER_PREFIX, BlockingPartitions, PartitionRegistry, spill_roots
 from unistream.worker.exchange.blocking_partition import PARTIAL, SPILL_BYTES

@@ -23,7 +23,6 @@ from tests.unit.worker.worker_partitions import (
 from unistream.base.errors import PartitionLost, Transient
 from unistream.base.limits import MAX_WATERMARK
 from unistream.model.columns.key_buckets import buckets_of
-from unistream.model.columns.key_groups import key_groups, key_hashes, subtask_of_key_group
 from unistream.model.elements import (
     Batch,
     Element,
@@ -34,6 +33,7 @@ from unistream.model.elements import (
     WatermarkStatus,
 )
 from unistream.model.graph import Ship
+from unistream.model.key_groups import key_groups, key_hashes, subtask_of_key_group
 from unistream.worker.exchange import BlockingPartition, BlockingPartitions
 
 BUCKETS = 8

@@ -13,7 +13,6 @@ from unistream.base.errors import PartitionLost, Transient
 from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import BATCH_ROWS_MAX, LOCAL_QUEUE_BATCHES, MIB
 from unistream.core.task import BarrierAligner
-from unistream.model.columns.key_groups import key_groups, subtask_of_key_group
 from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import (
     Alignment,
@@ -27,6 +26,7 @@ from unistream.model.elements import (
     WatermarkStatus,
 )
 from unistream.model.graph import Ship
+from unistream.model.key_groups import key_groups, subtask_of_key_group
 from unistream.port.transport import InputSink
 from unistream.testing.harness.operators import ManualClock
 from unistream.worker.exchange import (

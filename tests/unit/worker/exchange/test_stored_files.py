@@ -11,9 +11,9 @@ from tests.unit.worker.worker_partitions import batch_of, channel_to, descriptor
 from unistream.base.errors import PartitionLost, Transient
 from unistream.base.ids import VertexId
 from unistream.base.limits import MAX_WATERMARK
-from unistream.model.columns.key_groups import key_groups, subtask_of_key_group
 from unistream.model.elements import Element, EndOfData, EndOfPartition, Watermark
 from unistream.model.graph import Ship
+from unistream.model.key_groups import key_groups, subtask_of_key_group
 from unistream.model.stored_rows import StoredRows
 from unistream.storage.state_files import FsStateReader, FsStateWriter
 from unistream.worker.exchange import StoredFile, StoredOutput

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from unistream.base.errors import ProtocolError
 from unistream.model.columns.key_buckets import buckets_of
-from unistream.model.columns.key_groups import key_hashes
 from unistream.model.elements import Batch
+from unistream.model.key_groups import key_hashes
 from unistream.port.sorting import KeyedRows
 from unistream.worker.sort import KeySorter
 from unistream.worker.sort.order import sorted_order

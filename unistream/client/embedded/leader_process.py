@@ -1,0 +1,306 @@
+"""What a cluster's process has only while it leads: the dispatcher with its control server and workers, the
+REST API, and the entry by which other processes of this machine find it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from unistream.base.awake_clock import AwakeClock
+from unistream.base.clock import Clock, SystemClock
+from unistream.base.closing import Closing
+from unistream.base.config import (
+    CHECKPOINT_DIR,
+    JOBMANAGER_BIND,
+    REST_ADDRESS,
+    REST_PORT,
+    SAVEPOINT_DIR,
+    Configuration,
+)
+from unistream.base.errors import Unreachable
+from unistream.client.embedded.contending import Term
+from unistream.client.embedded.hosts import STANDALONE, control_port
+from unistream.client.embedded.job_folder import claim
+from unistream.client.machine import home
+from unistream.client.machine.background import awaited, in_background
+from unistream.connector.registry import create_discovery
+from unistream.master.cluster import Dispatcher
+from unistream.master.service import ClusterServices, HostFactory, master_ports
+from unistream.master.shown import ClusterPlaces
+from unistream.master.store import JobStore
+from unistream.metadata.schema import ensure
+from unistream.metadata.store import SqlMetadataStore
+from unistream.net.client import FlightControlClient
+from unistream.net.server import FlightServer
+from unistream.port.engine import BatchEngine
+from unistream.port.ha import LeaderElection, LeaderInfo
+from unistream.port.host import HostTraits, WorkerHost
+from unistream.port.retention import Retention
+from unistream.port.transport import ControlHandler, Server
+from unistream.rest.listener import Listener, ServedOnDemand
+from unistream.storage.artifacts import FsArtifactStore
+from unistream.storage.fs import FsCheckpointStorage
+
+if TYPE_CHECKING:
+    from unistream.client.embedded.master_server import MasterServer
+    from unistream.rest.server import RestServer
+    from unistream.rest.standby import RestApp
+    from unistream.rest.triggers import Triggers
+
+REST_START_TIMEOUT_S: Final = 90.0  # above that of the server itself
+LINGER_S: Final = 2.5  # a client that polls for a savepoint does so again within 2 s
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderPlan:
+    """How a process leads; the same each time that it does.
+
+    Attributes:
+        id: Of the process.
+        workdir: On this machine: logs, and what is not stored elsewhere.
+        jobs: URL of the folder of submitted jobs; None: in `workdir`.
+        goes_on: The command that starts the cluster again; "": there is none.
+        session: It goes on when its job has ended.
+        rest: Serve the REST API, and add an entry for other processes.
+        server: That of one of several masters, which listens before and after, too; None: it has its own.
+        on_shutdown_request: Called when a client requests the end of the cluster; returns at once.
+        on_end: Called with the jobs when this has ended and still leads.
+    """
+
+    id: str
+    target: str
+    config: Configuration
+    workdir: Path
+    jobs: str | None
+    goes_on: str
+    session: bool
+    rest: bool
+    server: MasterServer | None
+    create_host: HostFactory
+    create_engine: Callable[[WorkerHost], BatchEngine] | None
+    traits: HostTraits
+    max_workers: int | None
+    on_shutdown_request: Callable[[], None]
+    on_end: Callable[[JobStore], None]
+
+    @property
+    def root(self) -> str:
+        """Of artifacts, checkpoints and savepoints."""
+        return self.jobs or str(self.workdir)
+
+    @property
+    def artifacts(self) -> str:
+        """Submitted jobs and their code."""
+        return f"{self.root}/artifacts"
+
+
+class LeaderProcess(Closing):
+    """See the module. From construction, with its jobs in recovery, until `close` or `step_down`.
+
+    Attributes:
+        rest_url: Of its REST API, once that listens.
+        has_stepped_down: Its jobs are the next leader's. (After `close` they can still be looked at here.)
+
+    Raises:
+        ConfigError: it can never lead with this configuration.
+        Unreachable, Transient, OutcomeUnknown, Fenced: not now.
+    """
+
+    def __init__(self, plan: LeaderPlan, term: Term, election: LeaderElection) -> None:
+        self._plan = plan
+        self._election = election
+        self._epoch = term.store.epoch
+        self._cleanups: list[Callable[[], None]] = []
+        self._close_lock = threading.Lock()
+        self._rest: Future[None] | None = None
+        clock = AwakeClock()
+        self._cleanups.append(clock.close)
+        self._lingers = True
+        self.rest_url: str | None = None
+        self.has_stepped_down = False
+        try:
+            jobs = JobStore(term.store, FsArtifactStore(plan.artifacts))
+            self._cleanups.append(lambda: plan.on_end(jobs) if term.store.leads() else None)
+            claim(term.store, jobs, plan.jobs)
+            services = _services(plan, clock, election)
+            ports = master_ports(services, term.store, term.leadership)
+            self.dispatcher = Dispatcher(plan.config, services, ports)
+            self._cleanups.append(self._close_dispatcher)
+            self.dispatcher.recover()
+            self._rest = in_background(self._serve, "rest-start")
+        except BaseException:
+            self.close()
+            raise
+
+    def ready(self) -> None:
+        """Returns when it is reached by clients and workers.
+
+        Raises:
+            ConfigError: its address cannot be used.
+            Unreachable: it does not listen in time.
+        """
+        if self._rest is not None:
+            try:
+                awaited(self._rest, REST_START_TIMEOUT_S, "the REST API of this cluster to listen")
+            except TimeoutError as error:
+                raise Unreachable(f"{error}: is this machine overloaded? Nothing was started") from error
+
+    def step_down(self, reason: str) -> None:
+        """Leaves all jobs to the next leader, whom clients look for at once; its workers and servers end."""
+        logger.warning("event=leader_steps_down epoch=%s reason=%r", self._epoch, reason)
+        self._lingers, self.has_stepped_down = False, True
+        self._cleanups.insert(0, lambda: self.dispatcher.step_down(reason))
+        self._cleanups.remove(self._close_dispatcher)
+        self.close()
+
+    def _close_dispatcher(self) -> None:
+        self.dispatcher.close()
+
+    def close(self) -> None:
+        """Suspends the jobs, ends all workers and servers, removes the entry; safe to repeat. Raises the
+        first failure, at the end."""
+        with contextlib.suppress(Exception):  # it was raised by `ready`
+            self.ready()
+        with self._close_lock:
+            cleanups, self._cleanups = self._cleanups[::-1], []
+            failure: Exception | None = None
+            for cleanup in cleanups:
+                try:
+                    cleanup()
+                except Exception as error:
+                    logger.exception("event=cluster_cleanup_failed step=%r", cleanup)
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _serve(self) -> None:
+        """Makes the leader known; with REST, once that listens."""
+        if self._plan.rest:
+            self._serve_rest()
+        standalone = self._plan.target == STANDALONE
+        control = self.dispatcher.control_address if standalone else None
+        self._election.publish(
+            LeaderInfo(
+                epoch=self._epoch,
+                cluster=self._plan.id,
+                rest_url=self.rest_url,
+                control=control,
+                jobs=self._plan.jobs or "",
+            )
+        )
+
+    def _serve_rest(self) -> None:
+        from unistream.rest.triggers import Triggers
+
+        plan = self._plan
+        triggers = Triggers(_new_id)
+        url = self.rest_url = self._listen(partial(self._create_app, triggers))
+        entry = home.register(
+            plan.id,
+            url=url,
+            target=plan.target,
+            now_ms=SystemClock().wall_ms(),
+            session=plan.session,
+            cluster=self.dispatcher.cluster,
+        )
+        self._cleanups.append(lambda: entry.unlink(missing_ok=True))
+        self._cleanups.append(lambda: triggers.linger(LINGER_S) if self._lingers else None)
+
+    def _create_app(self, triggers: Triggers) -> RestApp:
+        from unistream.rest.app import create_app
+
+        return create_app(
+            self.dispatcher,
+            clock=SystemClock(),
+            version=version("unistream"),
+            triggers=triggers,
+            on_shutdown=self._plan.on_shutdown_request,
+        )
+
+    def _listen(self, create_app: Callable[[], RestApp]) -> str:
+        """The URL where the app answers from now on."""
+        plan, config = self._plan, self._plan.config
+        if plan.server is not None:
+            plan.server.lead(create_app())
+            self._cleanups.append(plan.server.stand_by)
+            return plan.server.url
+        listener = Listener(config.get(REST_ADDRESS), config.get(REST_PORT))
+        self._cleanups.append(listener.close)
+
+        def serve(listener: Listener) -> RestServer:
+            from unistream.rest.server import RestServer
+
+            return RestServer(create_app(), listener)
+
+        server = serve(listener) if plan.session else ServedOnDemand(listener, serve)
+        self._cleanups.append(server.close)
+        return listener.url
+
+
+def _services(plan: LeaderPlan, clock: Clock, election: LeaderElection) -> ClusterServices:
+    """`clock`: of the master's timeouts."""
+    config = plan.config
+    url = home.metadata_url(config)
+    away = _prepare_metadata(url)
+    bind_host = config.get(JOBMANAGER_BIND)
+    standalone = plan.target == STANDALONE
+
+    def serve(control: ControlHandler) -> Server:
+        port = control_port(plan.target, config)
+        return FlightServer(bind_host, control=control, partitions=None, port=port, unix=not standalone)
+
+    return ClusterServices(
+        target=plan.target,
+        clock=clock,
+        create_host=plan.create_host,
+        create_server=serve,
+        connect=FlightControlClient,
+        metadata=SqlMetadataStore(url, is_ensured=away is None),
+        metadata_away=away,
+        checkpoint_root=config.find(CHECKPOINT_DIR) or f"{plan.root}/checkpoints",
+        savepoint_root=config.find(SAVEPOINT_DIR) or f"{plan.root}/savepoints",
+        create_storage=FsCheckpointStorage,
+        artifacts=FsArtifactStore(plan.artifacts),
+        discover=create_discovery,
+        new_id=_new_id,
+        log_dir=str(plan.workdir / "logs"),
+        goes_on=plan.goes_on,
+        max_workers=plan.max_workers,
+        traits=plan.traits,
+        create_engine=plan.create_engine,
+        retention=Retention.of(config),
+        places=ClusterPlaces(
+            folder=str(plan.workdir),
+            jobs=plan.root,
+            metadata=url,
+            from_environment=home.is_named(),
+            contenders=election.contenders,
+        ),
+    )
+
+
+def _prepare_metadata(url: str) -> str | None:
+    """None: the schema is current. A text: why the database cannot be asked now; a master starts all the
+    same, since its jobs need none of it, and writes their history once it answers. Raises ConfigError as
+    `ensure`."""
+    try:
+        ensure(url)
+    except Unreachable as error:
+        logger.warning("event=metadata_away reason=%r", str(error))
+        return str(error)
+    return None
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex

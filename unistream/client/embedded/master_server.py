@@ -1,0 +1,51 @@
+"""The REST server of one of several masters: it listens for as long as the process runs."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib.metadata import version
+from typing import Final
+
+from unistream.base.closing import Closing
+from unistream.base.config import REST_ADDRESS, REST_PORT, Configuration
+from unistream.client.remote.address import elected_address
+from unistream.rest.listener import Listener
+from unistream.rest.server import RestServer
+from unistream.rest.standby import MasterFront, RestApp
+
+LOOK_UP_S: Final = 3.0  # of a request to a standby: where the leader is
+
+
+class MasterServer(Closing):
+    """See the module. A standby passes requests on to the leader that the election has published.
+
+    Raises:
+        ConfigError: its address cannot be used, or how ZooKeeper is reached is not said.
+    """
+
+    def __init__(self, config: Configuration) -> None:
+        self._leader = elected_address(config)
+        self._front = MasterFront(partial(self._leader.url, LOOK_UP_S), config, version=version("unistream"))
+        try:
+            listener = Listener(config.get(REST_ADDRESS), config.get(REST_PORT))
+            self._server = RestServer(self._front, listener)
+        except BaseException:
+            self._leader.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """The same for as long as it runs."""
+        return self._server.url
+
+    def lead(self, app: RestApp) -> None:
+        """From now on `app` answers."""
+        self._front.lead(app)
+
+    def stand_by(self) -> None:
+        """From now on the leader answers."""
+        self._front.stand_by()
+
+    def close(self) -> None:
+        self._server.close()
+        self._leader.close()

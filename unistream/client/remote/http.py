@@ -1,0 +1,175 @@
+"""HTTP calls that end: a deadline bounds a whole call, whatever the other side does with its bytes.
+
+A timeout of a socket bounds one wait for bytes, so a server that sends one byte now and then holds its client
+for ever. Here each wait of a call gets what is left until the call's deadline.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ssl import SSLContext
+from typing import Any, Final
+
+import httpcore
+
+from unistream.base.closing import Closing
+from unistream.client.remote.policy import Failure
+
+WRITE_BYTES: Final = 65_536  # between two looks at the clock
+CONNECTIONS_MAX: Final = 10
+KEPT_S: Final = 5.0  # less than the server keeps an idle connection
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer of any status."""
+
+    method: str
+    url: str
+    status: int
+    content: bytes
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+
+class NoAnswer(Exception):
+    """An attempt without an answer; str: as the system reports it."""
+
+    def __init__(self, failure: Failure, reason: str) -> None:
+        super().__init__(reason)
+        self.failure = failure
+
+
+class Http(Closing):
+    """Connections to any number of servers. Thread-safe. It uses no proxy of the environment."""
+
+    def __init__(self) -> None:
+        self._deadline = _Deadline()
+        self._pool = httpcore.ConnectionPool(
+            max_connections=CONNECTIONS_MAX,
+            keepalive_expiry=KEPT_S,
+            network_backend=_Network(self._deadline),
+        )
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        content: bytes = b"",
+        content_type: str = "application/json",
+        *,
+        connect_s: float,
+        within_s: float,
+    ) -> Response:
+        """The answer, complete.
+
+        Args:
+            method: GET, POST, …
+            url: With path and query.
+            content: The body; a GET has none.
+            content_type: Of the body.
+            connect_s: Longest wait for a connection.
+            within_s: Longest time from now to the last byte of the answer.
+
+        Raises:
+            NoAnswer: there is none, and why.
+        """
+        self._deadline.set(connect_s, within_s)
+        headers = [("accept", "application/json")]
+        if content:
+            headers.append(("content-type", content_type))
+        try:
+            answer = self._pool.request(
+                method,
+                url,
+                headers=headers,
+                content=content or None,
+                extensions={"timeout": {"pool": within_s}},
+            )
+        except (httpcore.ConnectError, httpcore.UnsupportedProtocol) as error:
+            raise NoAnswer(Failure.REFUSED, str(error) or type(error).__name__) from error
+        except httpcore.ConnectTimeout as error:
+            raise NoAnswer(Failure.UNCONNECTED, "it accepts no connection in time") from error
+        except httpcore.PoolTimeout as error:
+            raise NoAnswer(Failure.UNCONNECTED, "all connections to it wait for answers") from error
+        except httpcore.TimeoutException as error:
+            raise NoAnswer(Failure.SILENT, f"no answer within {within_s:.3g} s") from error
+        except (httpcore.NetworkError, httpcore.ProtocolError) as error:
+            raise NoAnswer(Failure.BROKEN, str(error) or "the connection was closed") from error
+        return Response(method, url, answer.status, answer.content)
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+class _Deadline(threading.local):
+    """Of the call that the current thread makes."""
+
+    def __init__(self) -> None:
+        self._connect_s = 0.0
+        self._at_s = 0.0
+
+    def set(self, connect_s: float, within_s: float) -> None:
+        self._connect_s = connect_s
+        self._at_s = time.monotonic() + within_s
+
+    def left(self, late: type[Exception]) -> float:
+        """Seconds; raises `late` if there are none."""
+        left_s = self._at_s - time.monotonic()
+        if left_s <= 0:
+            raise late("the deadline of the call is over")
+        return left_s
+
+    def to_connect(self) -> float:
+        return min(self._connect_s, self.left(httpcore.ConnectTimeout))
+
+
+class _Network(httpcore.NetworkBackend):
+    def __init__(self, deadline: _Deadline) -> None:
+        self._deadline = deadline
+        self._sockets = httpcore.SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        limit_s = self._deadline.to_connect()
+        stream = self._sockets.connect_tcp(host, port, limit_s, local_address, socket_options)
+        return _Stream(stream, self._deadline)
+
+
+class _Stream(httpcore.NetworkStream):
+    """A connection. Timeouts that it is given are ignored: the call's own deadline counts."""
+
+    def __init__(self, stream: httpcore.NetworkStream, deadline: _Deadline) -> None:
+        self._stream = stream
+        self._deadline = deadline
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, self._deadline.left(httpcore.ReadTimeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), WRITE_BYTES):
+            piece = buffer[start : start + WRITE_BYTES]
+            self._stream.write(piece, self._deadline.left(httpcore.WriteTimeout))
+
+    def start_tls(
+        self, ssl_context: SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        limit_s = self._deadline.to_connect()
+        return _Stream(self._stream.start_tls(ssl_context, server_hostname, limit_s), self._deadline)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+    def close(self) -> None:
+        self._stream.close()

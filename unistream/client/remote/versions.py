@@ -1,0 +1,65 @@
+"""Which clusters a client may submit to: a job's graph, its pickled code and its state have no format that
+two releases have to agree on, so both must be of one release.
+
+    client   cluster
+    0.1.0    0.1.4     the same major and minor number: yes
+    0.1.0    0.2.0     no
+    0.1.0    Flink     no: its API has the same paths
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from unistream.base.errors import ConfigError
+from unistream.client.remote.answers import decode
+from unistream.client.remote.rest_client import RestClient
+
+_RELEASE: Final = re.compile(r"(\d+)\.(\d+)")
+_OURS: Final = "unistream"
+
+
+class _Config(msgspec.Struct):
+    """Of Flink's `/config`. `revision`: name and version of a cluster of ours."""
+
+    version: str = msgspec.field(name="flink-version", default="")
+    revision: str = msgspec.field(name="flink-revision", default="")
+
+
+def check_version(cluster: RestClient) -> None:
+    """Before anything is submitted, stopped or replaced.
+
+    Raises:
+        ConfigError: the cluster is of another release than this client, or none of unistream.
+        Unreachable: it does not answer.
+    """
+    from unistream import __version__
+
+    found = decode(cluster.request("GET", "/config"), _Config)
+    if not found.revision.startswith(_OURS):
+        what = f"Flink {found.version}" if found.version else "something else"
+        raise ConfigError(f"at {cluster.url} runs {what}, and no cluster of unistream; nothing was submitted")
+    if not is_compatible(__version__, found.version):
+        raise ConfigError(
+            f"the cluster at {cluster.url} runs unistream {found.version}, and this client is "
+            f"{__version__}: major and minor number must be the same; nothing was submitted, stopped or "
+            f"replaced. Install unistream {_minor(found.version)}.* here, or start the cluster with "
+            f"{_minor(__version__)}.*"
+        )
+
+
+def is_compatible(client: str, cluster: str) -> bool:
+    """Whether jobs that one version submits run on a cluster of the other.
+
+    >>> is_compatible("0.1.0", "0.1.4"), is_compatible("0.1.0", "0.2.0"), is_compatible("1.10.0", "1.1.0")
+    (True, False, False)
+    """
+    return _minor(client) == _minor(cluster)
+
+
+def _minor(version: str) -> str:
+    found = _RELEASE.match(version)
+    return found[0] if found else version
