@@ -69,11 +69,11 @@ def write(bootstrap: str, topic: str, values: Iterable[Any]) -> None:
     import numpy as np
     import pyarrow as pa
 
-    from unistream.connector.kafka.batches import sections
-    from unistream.connector.kafka.outgoing import Encoder, Layout
-    from unistream.connector.kafka.send import Sender
-    from unistream.connector.kafka.sink_writer import BATCH_BYTES
-    from unistream.connector.kafka.wire import Producing
+    from unistream.connector.kafka.broker.wire import Producing
+    from unistream.connector.kafka.record.batches import sections
+    from unistream.connector.kafka.sink.outgoing import Encoder, Layout
+    from unistream.connector.kafka.sink.send import Sender
+    from unistream.connector.kafka.sink.sink_writer import BATCH_BYTES
     from unistream.model.elements import Batch
 
     producing = Producing(bootstrap, {})

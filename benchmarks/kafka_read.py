@@ -20,7 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from unistream.connector.kafka import KafkaSource
-from unistream.connector.kafka.records import warm_up
+from unistream.connector.kafka.record.records import warm_up
 from unistream.model.messages import Split
 from unistream.port.source import Rows
 from unistream.testing.devtools.kafka_tools import create_topic, end_offsets, produce_values
@@ -75,7 +75,7 @@ def read(bootstrap: str, kind: str, splits: list[Split]) -> Reading:
 
 
 def prefix(bootstrap: str, share: float) -> list[Split]:
-    from unistream.connector.kafka.client import Position
+    from unistream.connector.kafka.broker.client import Position
 
     return [
         Position(topic=TOPIC, partition=p, offset=0, stop=int(end * share)).split()

@@ -16,7 +16,7 @@ from dagster_defs.demo.compare import Difference, compare
 from dagster_defs.demo.data import cancelled_truth, hourly_truth
 from dagster_defs.demo.processes import DemoError
 from dagster_defs.tables import read_table
-from unistream.dagster.metadata import schema_text
+from unistream.dagster.run.metadata import schema_text
 
 ASSETS: Final = ("flights_hourly", "flights_cancelled")
 

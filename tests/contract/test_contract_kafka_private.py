@@ -1,4 +1,4 @@
-"""Every private name of kafka-python that `unistream.connector.kafka.private` uses, touched by name."""
+"""Every private name of kafka-python that `connector.kafka.broker.private` uses, touched by name."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from kafka.record.memory_records import MemoryRecords
 from kafka.structs import TopicPartition
 
 from tests.eventually import WAIT_S
-from unistream.connector.kafka.config import client_settings
-from unistream.connector.kafka.private import RawPartitionRecords, raw_consumer, topic_metadata
+from unistream.connector.kafka.broker.config import client_settings
+from unistream.connector.kafka.broker.private import RawPartitionRecords, raw_consumer, topic_metadata
 from unistream.testing.devtools.kafka_tools import create_topic, produce_values
 
 TIMEOUT_MS = 10_000
@@ -132,8 +132,8 @@ def test_what_one_metadata_request_needs():
 
 SOCKETS_LEFT = """import gc, psutil, sys
 from kafka.errors import KafkaError
-from unistream.connector.kafka.config import client_settings
-from unistream.connector.kafka.private import raw_consumer
+from unistream.connector.kafka.broker.config import client_settings
+from unistream.connector.kafka.broker.private import raw_consumer
 settings = client_settings(sys.argv[1], {"bootstrap.timeout.ms": "300"})
 gc.collect()
 gc.disable()  # it would close them

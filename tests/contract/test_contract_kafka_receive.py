@@ -1,4 +1,4 @@
-"""Every private name of kafka-python that `unistream.connector.kafka.receive` uses, on sockets and frames."""
+"""Every private name of kafka-python that `connector.kafka.broker.receive` uses, on sockets and frames."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from kafka.record.legacy_records import LegacyRecordBatch, LegacyRecordBatchBuilder
 
-from unistream.connector.kafka.receive import LONG_BYTES, SHORT_BYTES, BatchView, next_batch
+from unistream.connector.kafka.broker.receive import LONG_BYTES, SHORT_BYTES, BatchView, next_batch
 
 VERSION = 12  # of a fetch
 OF_HEADERS = ("next_offset", "crc", "records_count", "compression_type", "is_control_batch", "producer_id")

@@ -22,8 +22,8 @@ from tests.pairwise import Row, every
 from tests.schema_registry import with_number
 from tests.unit.connector.kafka.framed_records import framed
 from unistream.connector.common import AvroRecord
-from unistream.connector.kafka.decode import RecordDecoder
-from unistream.connector.kafka.layout import checked_layout
+from unistream.connector.kafka.format.decode import RecordDecoder
+from unistream.connector.kafka.format.layout import checked_layout
 
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MICROSECOND: Final = dt.timedelta(microseconds=1)

@@ -1,4 +1,4 @@
-"""The private names of kafka-python that `unistream.connector.kafka.calls` uses, touched on a real broker."""
+"""The private names of kafka-python that `connector.kafka.broker.calls` uses, touched on a real broker."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from kafka.errors import (
 from kafka.net.manager import KafkaConnectionManager
 
 from unistream.base.errors import ConfigError, Unreachable
-from unistream.connector.kafka.transactions import ProducerId
-from unistream.connector.kafka.wire import Ended, Producing
+from unistream.connector.kafka.broker.wire import Ended, Producing
+from unistream.connector.kafka.record.transactions import ProducerId
 from unistream.testing.devtools.kafka_tools import create_topic
 
 pytestmark = pytest.mark.kafka

@@ -18,8 +18,8 @@ from tests.names import BY_CASE
 from tests.schema_registry import with_number
 from tests.unit.connector.kafka.framed_records import framed
 from unistream.connector.common import AvroRecord, json_rows
-from unistream.connector.kafka.decode import RecordDecoder
-from unistream.connector.kafka.layout import checked_layout
+from unistream.connector.kafka.format.decode import RecordDecoder
+from unistream.connector.kafka.format.layout import checked_layout
 
 NAMES: Final = [*COLUMNS, *BY_CASE]
 IN_AVRO: Final = [name for name in NAMES if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name)]

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from unistream.connector.kafka import KafkaSource, create_discovery
-from unistream.connector.kafka.client import Position
+from unistream.connector.kafka.broker.client import Position
 from unistream.model.messages import Split
 from unistream.testing.devtools.kafka_tools import produce_values
 

@@ -35,7 +35,7 @@ from unistream.base.config import Configuration
 from unistream.base.ids import JobId
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.client.remote.rest_client import RestClient
-from unistream.dagster.watching import key_of
+from unistream.dagster.run.watching import key_of
 
 pytestmark = [pytest.mark.kafka]
 

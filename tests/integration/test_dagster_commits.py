@@ -16,7 +16,7 @@ from tests.integration.test_dagster_runs import assets, instance  # noqa: F401 -
 from unistream.base.config import Configuration
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.dagster import UnistreamResource, build_commit_sensor
-from unistream.dagster.closing_partitions import Cursor
+from unistream.dagster.sensor.closing_partitions import Cursor
 from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 

@@ -46,8 +46,8 @@ from unistream.dagster import (
     sink_asset,
     unistream_assets,
 )
-from unistream.dagster.start import JobStart, request_of
-from unistream.dagster.watching import key_of, watcher_of
+from unistream.dagster.run.start import JobStart, request_of
+from unistream.dagster.run.watching import key_of, watcher_of
 from unistream.model.job_info import JobInfo
 from unistream.port.run_links import SeenLink
 

@@ -26,7 +26,7 @@ from unistream.base.ids import JobId
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.client.remote.rest_client import Poll, RestClient
 from unistream.dagster import UnistreamResource, build_reconciling_sensor, sink_asset, unistream_assets
-from unistream.dagster.watching import key_of, watcher_of
+from unistream.dagster.run.watching import key_of, watcher_of
 from unistream.port.run_links import Watcher
 
 HEARTBEAT_S, SILENT_AFTER_S = 0.3, 2.0

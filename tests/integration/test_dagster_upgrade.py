@@ -25,10 +25,11 @@ from unistream.client.job import upgrade
 from unistream.client.job.upgrade import _Run
 from unistream.client.remote.job_client import JobClient
 from unistream.client.remote.rest_client import RestClient, RestJobClient
-from unistream.dagster import UnistreamResource, attached, unistream_assets
-from unistream.dagster.attached import OnTerminate, run_step
-from unistream.dagster.policy_tag import POLICY_TAG
-from unistream.dagster.start import JobStart, OnRunning
+from unistream.dagster import UnistreamResource, unistream_assets
+from unistream.dagster.run import attached
+from unistream.dagster.run.attached import OnTerminate, run_step
+from unistream.dagster.run.policy_tag import POLICY_TAG
+from unistream.dagster.run.start import JobStart, OnRunning
 from unistream.model.procedures import ProcedureState
 
 CONFIG = STREAMING | {"execution.checkpointing.interval": "300 ms", "restart-strategy.type": "none"}

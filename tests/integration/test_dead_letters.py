@@ -11,7 +11,7 @@ import unistream as us
 from tests.integration.crash_runs import RECOVERING, Crashes, in_the_gate, run_to_end
 from tests.integration.failing_rows import check, counts, failing
 from unistream.cli.main import main
-from unistream.dagster.metadata import job_metadata
+from unistream.dagster.run.metadata import job_metadata
 
 OFTEN = {**RECOVERING, "execution.checkpointing.interval": "200 ms"}
 

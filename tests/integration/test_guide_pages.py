@@ -16,8 +16,8 @@ from deltalake import write_deltalake
 
 from tests.guide_page import GUIDE, Reader, Step, reader, steps_of
 from tests.own_network import own_network
-from unistream.connector.kafka.decode import DEAD_LETTER_SCHEMA
-from unistream.dagster.translator import lineage_of
+from unistream.connector.kafka.format.decode import DEAD_LETTER_SCHEMA
+from unistream.dagster.run.translator import lineage_of
 
 ELSEWHERE: Final = {"tour", "connectors"}
 SESSION: Final = {"dagster": "definitions"}  # the page says that it is a module

@@ -10,8 +10,8 @@ import pytest
 from tests.eventually import WAIT_S
 from tests.integration.kafka_rows import fill, offsets, source, splits, value
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
-from unistream.connector.kafka import fetch as kafka_fetch
-from unistream.connector.kafka.client import KafkaClient, Position
+from unistream.connector.kafka.broker.client import KafkaClient, Position
+from unistream.connector.kafka.source import fetch as kafka_fetch
 from unistream.model.metric_names import PENDING_UNKNOWN, SECONDS_UNANSWERED
 from unistream.port.source import Rows
 from unistream.testing.devtools.kafka_tools import create_topic, delete_records, produce_values

@@ -18,7 +18,7 @@ from tests.integration.kafka_rows import fill, offsets, source, splits, value
 from unistream.base.errors import ConfigError
 from unistream.client.remote.rest_client import Poll
 from unistream.connector.kafka import create_discovery
-from unistream.connector.kafka.client import Position
+from unistream.connector.kafka.broker.client import Position
 from unistream.model.messages import Split
 from unistream.model.splits import FoundSplits, KnownSplits
 from unistream.port.source import Rows

@@ -19,7 +19,7 @@ from tests.integration.crash_runs import OF_MATRIX, Crashes, Lives, commands_in
 from tests.integration.kafka_positions_pipeline import BOOTSTRAP, GROUP, TOPIC, pipeline
 from tests.integration.kafka_rows import fill, offsets, source, splits, value
 from unistream.base.errors import ConfigError
-from unistream.connector.kafka.client import Position
+from unistream.connector.kafka.broker.client import Position
 from unistream.port.source import Exhausted, SplitFinished
 from unistream.testing.devtools.kafka_tools import (
     create_topic,

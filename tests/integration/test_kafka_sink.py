@@ -40,9 +40,9 @@ from unistream.base.ids import CheckpointId
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.committers import committer_of
 from unistream.connector.kafka import KafkaSink
-from unistream.connector.kafka.sink_committer import KafkaCommitter
-from unistream.connector.kafka.transactions import decode_committable
-from unistream.connector.kafka.wire import Producing
+from unistream.connector.kafka.broker.wire import Producing
+from unistream.connector.kafka.record.transactions import decode_committable
+from unistream.connector.kafka.sink.sink_committer import KafkaCommitter
 from unistream.model.elements import Batch
 from unistream.port.sink import CommitOutcome
 from unistream.testing.devtools.kafka_tools import (
@@ -321,7 +321,7 @@ def test_an_input_that_ends_before_the_committer_is_restored_takes_nothing_from_
 def test_a_transaction_that_the_broker_has_aborted_fails_the_job_or_is_dropped(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unistream.connector.kafka.sink_committer.RECORDED_WITHIN_S", 0.5)
+    monkeypatch.setattr("unistream.connector.kafka.sink.sink_committer.RECORDED_WITHIN_S", 0.5)
     [lost] = parts.prepared(parts.writer(), 1, 1, 2)
     parts.lose(lost)
     with pytest.raises(ConfigError, match=r"2 rows of checkpoint 1 are lost: .* on_lost='drop'"):
@@ -366,7 +366,7 @@ def test_a_commit_that_a_broker_has_not_marked_is_marked_after_a_restore(
     listed = parts.prepared(parts.writer(), 1, *range(100))
     parts.committer().commit(permit(1), request(1, *listed))
     assert numbers(parts.servers, parts.topic) == []
-    monkeypatch.setattr("unistream.connector.kafka.hanging.OFFSETS", "not-to-be-seen")  # by this user
+    monkeypatch.setattr("unistream.connector.kafka.broker.hanging.OFFSETS", "not-to-be-seen")  # by this user
     again = parts.committer(restored=1).commit(permit(1), request(1, *listed))
     assert again.outcome is CommitOutcome.ALREADY_COMMITTED
     assert numbers(parts.servers, parts.topic) == list(range(100))
@@ -400,7 +400,7 @@ def test_a_commit_that_a_broker_has_not_marked_is_marked_while_the_job_runs(
 def test_nothing_of_a_checkpoint_is_committed_if_a_part_of_it_is_lost(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unistream.connector.kafka.sink_committer.RECORDED_WITHIN_S", 0.5)
+    monkeypatch.setattr("unistream.connector.kafka.sink.sink_committer.RECORDED_WITHIN_S", 0.5)
     sink = parts.sink(transaction_timeout="2 s")
     [there] = parts.prepared(parts.writer(sink, index=0), 1, 1, 2)
     [lost] = parts.prepared(parts.writer(sink, index=1), 1, 3)
@@ -525,7 +525,7 @@ def test_a_commit_of_which_the_broker_knows_nothing_fails_the_job_or_is_dropped(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It forgets transactions and groups that nobody has used for a week."""
-    monkeypatch.setattr("unistream.connector.kafka.sink_committer.RECORDED_WITHIN_S", 0.5)
+    monkeypatch.setattr("unistream.connector.kafka.sink.sink_committer.RECORDED_WITHIN_S", 0.5)
     [listed] = parts.prepared(parts.writer(), 1, 1, 2)
     never = f"{decode_committable(listed).transactional_id}9"
     forgotten = msgspec.structs.replace(decode_committable(listed), transactional_id=never).encoded()

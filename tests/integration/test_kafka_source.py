@@ -15,7 +15,7 @@ from tests.integration.kafka_rows import SCHEMA, fill, offsets, source, splits, 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.connector.kafka import create_discovery
-from unistream.connector.kafka.client import Position
+from unistream.connector.kafka.broker.client import Position
 from unistream.model.splits import KnownSplits
 from unistream.port.source import Exhausted, Rows, SplitFinished
 from unistream.testing.devtools.kafka_tools import end_offsets, produce_values

@@ -14,7 +14,7 @@ from tests.integration.crash_runs import OF_MATRIX, Crashes
 from tests.integration.kafka_rows import fill, offsets, source, value
 from tests.integration.test_kafka_growth import expect_numbers, find, start
 from unistream.base.errors import ConfigError
-from unistream.dagster.metadata import positions_metadata
+from unistream.dagster.run.metadata import positions_metadata
 from unistream.model.positions import SourcePositions
 from unistream.model.splits import FoundSplits, KnownSplits
 from unistream.port.source import Rows

@@ -20,7 +20,7 @@ from unistream.base.config import Configuration
 from unistream.cli.main import main
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.collect import CollectSink, read_collected
-from unistream.dagster.metadata import job_metadata
+from unistream.dagster.run.metadata import job_metadata
 from unistream.model.submission import SubmitRequest
 from unistream.testing.mini_cluster import DEFAULTS, MiniCluster, ThreadHost
 from unistream.worker.code import pack

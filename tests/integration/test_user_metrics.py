@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
-from unistream.dagster.metadata import job_metadata
+from unistream.dagster.run.metadata import job_metadata
 
 ROWS = 1_000
 

@@ -21,7 +21,7 @@ COMMITTERS: Final = {
     "collect": "unistream.connector.collect:committer_of",
     "delta": "unistream.connector.delta:committer_of",
     "iceberg": "unistream.connector.iceberg:committer_of",
-    "kafka": "unistream.connector.kafka.sink_committer:committer_of",
+    "kafka": "unistream.connector.kafka.sink.sink_committer:committer_of",
     "files": "unistream.connector.file:committer_of",
     "group": "unistream.connector.group:committer_of",
     "sql": "unistream.connector.sql:committer_of",

@@ -11,16 +11,16 @@ require("dagster", "unistream.dagster")
 
 from dagster_shared.libraries import DagsterLibraryRegistry
 
-from unistream.dagster.assets import sink_asset, unistream_assets
-from unistream.dagster.backfill_asset import build_backfill_asset
-from unistream.dagster.checks import build_row_count_check, build_stream_checks
-from unistream.dagster.commit_sensor import build_commit_sensor
-from unistream.dagster.component import UnistreamJobComponent
-from unistream.dagster.drain_resume import build_drain_and_resume_schedule
-from unistream.dagster.operations import build_savepoint_schedule, build_stop_with_savepoint_schedule
-from unistream.dagster.reconciling import build_reconciling_sensor
-from unistream.dagster.resource import UnistreamResource
-from unistream.dagster.translator import (
+from unistream.dagster.component.component import UnistreamJobComponent
+from unistream.dagster.operation.backfill_asset import build_backfill_asset
+from unistream.dagster.operation.drain_resume import build_drain_and_resume_schedule
+from unistream.dagster.operation.operations import (
+    build_savepoint_schedule,
+    build_stop_with_savepoint_schedule,
+)
+from unistream.dagster.run.assets import sink_asset, unistream_assets
+from unistream.dagster.run.resource import UnistreamResource
+from unistream.dagster.run.translator import (
     CheckTranslatorData,
     SinkTranslatorData,
     SourceTranslatorData,
@@ -28,6 +28,9 @@ from unistream.dagster.translator import (
     build_source_asset_specs,
     build_unistream_asset_specs,
 )
+from unistream.dagster.sensor.checks import build_row_count_check, build_stream_checks
+from unistream.dagster.sensor.commit_sensor import build_commit_sensor
+from unistream.dagster.sensor.reconciling import build_reconciling_sensor
 
 __all__ = [
     "CheckTranslatorData",

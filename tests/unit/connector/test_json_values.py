@@ -15,8 +15,8 @@ import pytest
 from unistream.base.errors import UserCodeError
 from unistream.connector.common import padded
 from unistream.connector.file import FileSource
-from unistream.connector.kafka.decode import Piece, RecordDecoder
-from unistream.connector.kafka.records import Framed
+from unistream.connector.kafka.format.decode import Piece, RecordDecoder
+from unistream.connector.kafka.record.records import Framed
 from unistream.connector.registry import create_discovery
 from unistream.testing.harness.source_driver import SourceDriver
 

@@ -18,8 +18,8 @@ from unistream.dagster import (
     sink_asset,
     unistream_assets,
 )
-from unistream.dagster.launch_config import launched_with
-from unistream.dagster.start import chosen_resume
+from unistream.dagster.run.launch_config import launched_with
+from unistream.dagster.run.start import chosen_resume
 
 DAYS = dg.DailyPartitionsDefinition("2026-01-01")
 ORDERS = sink_asset("orders", sink_uid="lake", kinds={"deltalake"}, metadata={"owner": "me"})

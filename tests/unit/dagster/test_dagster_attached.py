@@ -26,7 +26,7 @@ from unistream.base.errors import (
 )
 from unistream.base.ids import JobId, LineageId
 from unistream.client.remote.job_client import JobClient, JobResult, result_of
-from unistream.dagster.attached import (
+from unistream.dagster.run.attached import (
     POLL_S,
     EndPolicy,
     OnTerminate,

@@ -22,8 +22,8 @@ from unistream.dagster import (
     sink_asset,
     unistream_assets,
 )
-from unistream.dagster.backfill_asset import reference_of, result_of
-from unistream.dagster.backfill_command import Ended, perform
+from unistream.dagster.operation.backfill_asset import reference_of, result_of
+from unistream.dagster.operation.backfill_command import Ended, perform
 
 DAYS = dg.DailyPartitionsDefinition("2026-01-01")
 FIGURES = {

@@ -19,8 +19,8 @@ from unistream.dagster import (
     sink_asset,
     unistream_assets,
 )
-from unistream.dagster.judging import Limits, SourceRows, judged, row_count_verdict, source_rows
-from unistream.dagster.seen import Complete
+from unistream.dagster.run.seen import Complete
+from unistream.dagster.sensor.judging import Limits, SourceRows, judged, row_count_verdict, source_rows
 from unistream.master.job.journal import summed
 from unistream.model.job_info import ExceptionInfo, JobInfo, SubtaskInfo
 from unistream.model.messages import TaskMetrics

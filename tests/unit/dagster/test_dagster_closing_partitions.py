@@ -11,9 +11,10 @@ import pytest
 from tests.unit.dagster.test_dagster_commits import LATE, ORDERS, assets, by_name, commit
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIN_WATERMARK
-from unistream.dagster import build_commit_sensor, closing_partitions, sink_asset
-from unistream.dagster.closing_partitions import Cursor, Partitioned, closed_between, newly_closed
-from unistream.dagster.commits import Reading
+from unistream.dagster import build_commit_sensor, sink_asset
+from unistream.dagster.sensor import closing_partitions
+from unistream.dagster.sensor.closing_partitions import Cursor, Partitioned, closed_between, newly_closed
+from unistream.dagster.sensor.commits import Reading
 
 DAYS = dg.DailyPartitionsDefinition("2013-03-08")
 NEW_YORK = dg.DailyPartitionsDefinition("2013-03-08", timezone="America/New_York")

@@ -23,7 +23,7 @@ from unistream.dagster import (
     sink_asset,
     unistream_assets,
 )
-from unistream.dagster.closing_partitions import Cursor
+from unistream.dagster.sensor.closing_partitions import Cursor
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.graph import JobGraph
 from unistream.port.metadata import ClusterRecord, CommitRecord, EpochRecord, JobRecord

@@ -16,10 +16,10 @@ from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid
 from unistream.client.job.commits import PAGES_MAX
 from unistream.dagster import UnistreamResource, build_commit_sensor, sink_asset, unistream_assets
-from unistream.dagster.commit_sensor import LOOK_BACK, last_reported
-from unistream.dagster.commits import Reading, coalesced, read_within
-from unistream.dagster.metadata import SEQ, positions_metadata
-from unistream.dagster.stream import Committed, Written
+from unistream.dagster.run.metadata import SEQ, positions_metadata
+from unistream.dagster.run.stream import Committed, Written
+from unistream.dagster.sensor.commit_sensor import LOOK_BACK, last_reported
+from unistream.dagster.sensor.commits import Reading, coalesced, read_within
 from unistream.metadata import tables
 from unistream.model.job_info import JobInfo
 from unistream.model.positions import SourcePositions

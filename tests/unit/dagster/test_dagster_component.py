@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 import unistream as us
 from unistream.dagster import SinkTranslatorData, UnistreamJobComponent, UnistreamResource
-from unistream.dagster.scaffolder import PIPELINE
+from unistream.dagster.component.scaffolder import PIPELINE
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster.BetaWarning")  # of its own loader
 TYPE = "unistream.dagster.UnistreamJobComponent"

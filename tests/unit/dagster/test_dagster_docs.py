@@ -32,17 +32,19 @@ def test_the_instance_for_streams_is_one_that_dagster_takes(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "module",
     [
-        *(
-            "assets",
-            "attached",
-            "backfill_asset",
-            "backfill_command",
-            "following",
-            "judging",
-            "lines",
-            "metadata",
-        ),
-        *("policy_tag", "resource", "settings", "silence", "watching"),
+        "operation.backfill_asset",
+        "operation.backfill_command",
+        "run.assets",
+        "run.attached",
+        "run.lines",
+        "run.metadata",
+        "run.policy_tag",
+        "run.resource",
+        "run.settings",
+        "run.watching",
+        "sensor.following",
+        "sensor.judging",
+        "sensor.silence",
     ],
 )
 def test_examples_in_docstrings_run(module: str) -> None:

@@ -7,8 +7,17 @@ import pytest
 
 from unistream.base.ids import CheckpointId, JobId, LineageId
 from unistream.dagster import UnistreamResource, build_drain_and_resume_schedule, sink_asset, unistream_assets
-from unistream.dagster.drain_resume import STAGE_TAG, STOP, STOPS_TAG, Found, Stage, Step, next_step, stage_of
-from unistream.dagster.savepoints import ended_by
+from unistream.dagster.operation.drain_resume import (
+    STAGE_TAG,
+    STOP,
+    STOPS_TAG,
+    Found,
+    Stage,
+    Step,
+    next_step,
+    stage_of,
+)
+from unistream.dagster.run.savepoints import ended_by
 from unistream.model.job_info import CheckpointInfo, JobInfo
 from unistream.model.snapshot_kind import SnapshotKind
 

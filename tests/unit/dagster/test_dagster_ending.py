@@ -7,7 +7,7 @@ from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run_iterator
 
 from unistream.dagster import sink_asset, unistream_assets
-from unistream.dagster.ending import has_hook, stopped
+from unistream.dagster.run.ending import has_hook, stopped
 
 SAID = "job a was stopped with savepoint /1"
 

@@ -9,7 +9,9 @@ import pytest
 
 from tests.unit.dagster.test_dagster_savepoints import FORGOTTEN, job
 from unistream.base.ids import CheckpointId, JobId
-from unistream.dagster.following import (
+from unistream.dagster.run.metadata import ORDER, asset_metadata
+from unistream.dagster.run.seen import Complete, NoJob, NotSeen, Seen, SeenJob, state_text
+from unistream.dagster.sensor.following import (
     GONE,
     REPEATED_MS,
     SILENT_MS,
@@ -18,9 +20,7 @@ from unistream.dagster.following import (
     changes,
     is_due,
 )
-from unistream.dagster.judging import RUNS, Limits, judged_seen
-from unistream.dagster.metadata import ORDER, asset_metadata
-from unistream.dagster.seen import Complete, NoJob, NotSeen, Seen, SeenJob, state_text
+from unistream.dagster.sensor.judging import RUNS, Limits, judged_seen
 from unistream.model.job_info import CheckpointInfo, ExceptionInfo, JobInfo, SinkInfo
 from unistream.model.messages import TaskFailure
 from unistream.model.snapshot_kind import SnapshotKind

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from unistream.base.ids import JobId, LineageId, VertexId
-from unistream.dagster.lines import (
+from unistream.dagster.run.lines import (
     FAILURE_LINES_A_DAY,
     FUNCTION_LINES_A_DAY,
     FUNCTION_LINES_MAX,

@@ -16,8 +16,8 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.client.remote.job_client import JobClient
 from unistream.dagster import UnistreamResource, build_drain_and_resume_schedule, sink_asset, unistream_assets
-from unistream.dagster.drain_resume import STOPS_TAG
-from unistream.dagster.maintenance import (
+from unistream.dagster.operation.drain_resume import STOPS_TAG
+from unistream.dagster.run.maintenance import (
     MAINTAINS_TAG,
     STAGE_TAG,
     STARTING_TAG,
@@ -27,7 +27,7 @@ from unistream.dagster.maintenance import (
     await_starts,
     maintains,
 )
-from unistream.dagster.stream import Stream, Written
+from unistream.dagster.run.stream import Stream, Written
 
 Status = dg.DagsterRunStatus
 

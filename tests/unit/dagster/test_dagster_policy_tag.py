@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.dagster.test_dagster_attached import policy
-from unistream.dagster.attached import EndPolicy
-from unistream.dagster.policy_tag import POLICY_TAG, end_policy_of, written
+from unistream.dagster.run.attached import EndPolicy
+from unistream.dagster.run.policy_tag import POLICY_TAG, end_policy_of, written
 
 RESOURCE = policy("cancel", savepoint_dir="s3://of-resource", timeout_s=7, form="native")
 

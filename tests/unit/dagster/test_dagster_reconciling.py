@@ -23,10 +23,10 @@ from unistream.dagster import (
     sink_asset,
     unistream_assets,
 )
-from unistream.dagster.attached import OnTerminate
-from unistream.dagster.metadata import BACKFILL_METADATA
-from unistream.dagster.reconciling import ended
-from unistream.dagster.watching import RunWatch, key_of, mark_of, operation_key_of, watcher_of
+from unistream.dagster.run.attached import OnTerminate
+from unistream.dagster.run.metadata import BACKFILL_METADATA
+from unistream.dagster.run.watching import RunWatch, key_of, mark_of, operation_key_of, watcher_of
+from unistream.dagster.sensor.reconciling import ended
 from unistream.metadata.store import SqlMetadataStore
 from unistream.port.run_links import RunLink, SeenLink, Watcher
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from unistream.base.ids import CheckpointId, JobId, LineageId
-from unistream.dagster.metadata import job_metadata
-from unistream.dagster.savepoints import Savepoints, savepoints_of, was_stopped
+from unistream.dagster.run.metadata import job_metadata
+from unistream.dagster.run.savepoints import Savepoints, savepoints_of, was_stopped
 from unistream.model.job_info import CheckpointInfo, JobInfo
 from unistream.model.snapshot_kind import SnapshotKind
 

@@ -6,7 +6,8 @@ import dagster as dg
 import pytest
 
 from unistream.base.ids import JobId
-from unistream.dagster.silence import (
+from unistream.dagster.run.watching import mark_of, watcher_of
+from unistream.dagster.sensor.silence import (
     UNLINKED,
     Judged,
     Limits,
@@ -18,7 +19,6 @@ from unistream.dagster.silence import (
     remembered,
     written,
 )
-from unistream.dagster.watching import mark_of, watcher_of
 from unistream.port.run_links import RunLink, SeenLink, Watcher
 
 ALIVE, LEFT, SUSPECTED, ENDED = Verdict.ALIVE, Verdict.LEFT, Verdict.SUSPECTED, Verdict.ENDED

@@ -12,7 +12,7 @@ from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid
 from unistream.client.job.lookup import Found, _writer
 from unistream.dagster import build_commit_sensor, sink_asset, unistream_assets
-from unistream.dagster.stream import Committed, Stream, Written
+from unistream.dagster.run.stream import Committed, Stream, Written
 from unistream.model.job_info import JobInfo, JobSummary
 from unistream.port.metadata import CommitRecord, OutboxRecord
 

@@ -17,7 +17,7 @@ from unistream.dagster import (
     build_unistream_asset_specs,
     unistream_assets,
 )
-from unistream.dagster.translator import NAMED_MAX
+from unistream.dagster.run.translator import NAMED_MAX
 from unistream.model.lineage import LineageDataset, SourceLineage
 
 ORDER = pa.schema([pa.field("id", pa.int64(), nullable=False), ("kind", pa.string()), ("cents", pa.int64())])

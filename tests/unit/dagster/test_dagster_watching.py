@@ -19,8 +19,8 @@ from tests.unit.dagster.test_dagster_attached import JOB, FakeJob, Story, policy
 from unistream.base.errors import Unreachable
 from unistream.base.ids import JobId
 from unistream.client.job.run_links import LinkStore, LocalLinks
-from unistream.dagster.attached import POLL_S, run_step
-from unistream.dagster.watching import LeftToAnother, RunWatch, key_of, mark_of, watcher_of
+from unistream.dagster.run.attached import POLL_S, run_step
+from unistream.dagster.run.watching import LeftToAnother, RunWatch, key_of, mark_of, watcher_of
 from unistream.metadata.store import SqlMetadataStore
 from unistream.port.run_links import RunLink
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from unistream.base.errors import ConfigError
-from unistream.connector.kafka.letters import DEAD_LETTER_SCHEMA as OF_KAFKA
+from unistream.connector.kafka.source.letters import DEAD_LETTER_SCHEMA as OF_KAFKA
 from unistream.dead_letters.corrections import Corrections, corrected, read_corrections
 from unistream.dead_letters.table import Letters, letters_in
 from unistream.operator.common import decoded_row, encoded_row

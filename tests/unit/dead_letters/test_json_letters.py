@@ -12,7 +12,7 @@ import pytest
 from unistream.base.errors import ConfigError
 from unistream.connector.common import json_lines
 from unistream.connector.file.bad_lines import DEAD_LETTER_SCHEMA as OF_FILES
-from unistream.connector.kafka.letters import DEAD_LETTER_SCHEMA as OF_KAFKA
+from unistream.connector.kafka.source.letters import DEAD_LETTER_SCHEMA as OF_KAFKA
 from unistream.dead_letters.table import letters_in, rows_at
 from unistream.port.dead_letters import LETTER_SCHEMA
 

@@ -12,7 +12,7 @@ import pytest
 import unistream as us
 from tests.iceberg_lake import TABLE, Lake
 from unistream.base.errors import ConfigError
-from unistream.connector.kafka.letters import DEAD_LETTER_SCHEMA
+from unistream.connector.kafka.source.letters import DEAD_LETTER_SCHEMA
 from unistream.dead_letters.table import letters_in
 
 AT = datetime(2026, 11, 1, 12, 0, 0, 7_000, UTC)

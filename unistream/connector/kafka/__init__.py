@@ -19,9 +19,9 @@ Only `private` and `wire` use private names of kafka-python. May import: `connec
 from __future__ import annotations
 
 from unistream.connector.common import AvroRecord
-from unistream.connector.kafka.discovery import create_discovery
-from unistream.connector.kafka.protobuf_schema import ProtobufMessage
-from unistream.connector.kafka.records import warm_up
-from unistream.connector.kafka.registry import SchemaRegistry
-from unistream.connector.kafka.sink import KafkaSink
-from unistream.connector.kafka.source import KafkaSource
+from unistream.connector.kafka.format.protobuf_schema import ProtobufMessage
+from unistream.connector.kafka.format.registry import SchemaRegistry
+from unistream.connector.kafka.record.records import warm_up
+from unistream.connector.kafka.sink.sink import KafkaSink
+from unistream.connector.kafka.source.discovery import create_discovery
+from unistream.connector.kafka.source.source import KafkaSource

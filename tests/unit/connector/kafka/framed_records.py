@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from unistream.connector.kafka.private import _raw_batch
-from unistream.connector.kafka.records import Framed, frame
+from unistream.connector.kafka.broker.private import _raw_batch
+from unistream.connector.kafka.record.records import Framed, frame
 
 Header = tuple[str, bytes | None]
 Record = tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, list[Header]]

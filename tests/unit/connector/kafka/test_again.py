@@ -7,7 +7,7 @@ import time
 import pytest
 from kafka import errors as kafka_errors
 
-from unistream.connector.kafka import calls
+from unistream.connector.kafka.broker import calls
 
 
 @pytest.mark.parametrize(

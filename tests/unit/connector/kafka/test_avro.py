@@ -17,11 +17,11 @@ from tests.unit.connector.kafka.framed_records import framed
 from unistream.base.errors import ConfigError
 from unistream.connector.common import AvroRecord, Decoded, UnknownSchema, planned
 from unistream.connector.common.avro_columns import ByColumn, ByRecord
-from unistream.connector.kafka.avro import decoded as decoded_values
-from unistream.connector.kafka.avro import parsed_registered
-from unistream.connector.kafka.decode import RecordDecoder
-from unistream.connector.kafka.layout import checked_layout
-from unistream.connector.kafka.registry import RegisteredSchema
+from unistream.connector.kafka.format.avro import decoded as decoded_values
+from unistream.connector.kafka.format.avro import parsed_registered
+from unistream.connector.kafka.format.decode import RecordDecoder
+from unistream.connector.kafka.format.layout import checked_layout
+from unistream.connector.kafka.format.registry import RegisteredSchema
 
 
 def record(*fields, name="Row"):

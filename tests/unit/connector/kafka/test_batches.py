@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 from kafka.record import MemoryRecords
 
-from unistream.connector.kafka.batches import (
+from unistream.connector.kafka.broker.private import _payload
+from unistream.connector.kafka.record.batches import (
     COMPRESSIONS,
     SEQUENCE_MAX,
     Blobs,
@@ -21,8 +22,7 @@ from unistream.connector.kafka.batches import (
     sealed,
     sections,
 )
-from unistream.connector.kafka.private import _payload
-from unistream.connector.kafka.transactions import ProducerId
+from unistream.connector.kafka.record.transactions import ProducerId
 
 BYTES = st.none() | st.binary(max_size=300)
 TIMES = st.integers(min_value=0, max_value=2**45)

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.connector.kafka.framed_records import framed
-from unistream.connector.kafka.decode import Piece, RecordDecoder
-from unistream.connector.kafka.layout import checked_layout
+from unistream.connector.kafka.format.decode import Piece, RecordDecoder
+from unistream.connector.kafka.format.layout import checked_layout
 
 CONNECT, DEBEZIUM, TIME = "org.apache.kafka.connect.data.", "io.debezium.data.", "io.debezium.time."
 D = Decimal

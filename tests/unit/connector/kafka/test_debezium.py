@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.unit.connector.kafka.framed_records import framed
 from unistream.base.errors import ConfigError
-from unistream.connector.kafka.decode import Piece, RecordDecoder
-from unistream.connector.kafka.layout import checked_layout
+from unistream.connector.kafka.format.decode import Piece, RecordDecoder
+from unistream.connector.kafka.format.layout import checked_layout
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 SOURCE = {"ts_ms": 1_000, "db": "shop", "schema": "public", "table": "items", "lsn": 7}

@@ -11,8 +11,8 @@ import pytest
 from tests.unit.connector.kafka.framed_records import framed
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.common import padded
-from unistream.connector.kafka.decode import DEAD_LETTER_SCHEMA, RecordDecoder
-from unistream.connector.kafka.records import Framed
+from unistream.connector.kafka.format.decode import DEAD_LETTER_SCHEMA, RecordDecoder
+from unistream.connector.kafka.record.records import Framed
 
 
 def naive(*parts: int) -> dt.datetime:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import unistream as us
 from tests.unit.connector.kafka.framed_records import Record, framed
-from unistream.connector.kafka.decode import DEAD_LETTER_SCHEMA, RecordDecoder
-from unistream.connector.kafka.letters import framed_letters
-from unistream.connector.kafka.records import Framed
+from unistream.connector.kafka.format.decode import DEAD_LETTER_SCHEMA, RecordDecoder
+from unistream.connector.kafka.record.records import Framed
+from unistream.connector.kafka.source.letters import framed_letters
 from unistream.port.dead_letters import LetterRows
 
 WRONG = pa.schema([("n", pa.int64())])

@@ -8,7 +8,7 @@ import pytest
 from kafka import TopicPartition
 
 from unistream.base.errors import ConfigError
-from unistream.connector.kafka.offsets import Answers, checked_offsets, start_offsets, stop_offsets
+from unistream.connector.kafka.broker.offsets import Answers, checked_offsets, start_offsets, stop_offsets
 
 A, B = ("t", 0), ("t", 1)
 BOUNDS = {A: (3, 10), B: (0, 7)}

@@ -16,10 +16,10 @@ from google.protobuf import descriptor_pb2, message_factory
 from tests.schema_registry import RegistryServer, with_number
 from tests.unit.connector.kafka.framed_records import framed
 from unistream.base.errors import ConfigError
-from unistream.connector.kafka.decode import Piece, RecordDecoder
-from unistream.connector.kafka.layout import checked_layout
-from unistream.connector.kafka.protobuf_schema import ProtobufMessage, _pool
-from unistream.connector.kafka.registry import SchemaRegistry
+from unistream.connector.kafka.format.decode import Piece, RecordDecoder
+from unistream.connector.kafka.format.layout import checked_layout
+from unistream.connector.kafka.format.protobuf_schema import ProtobufMessage, _pool
+from unistream.connector.kafka.format.registry import SchemaRegistry
 
 Field = descriptor_pb2.FieldDescriptorProto
 NUMBERS = {

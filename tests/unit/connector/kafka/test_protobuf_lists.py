@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.unit.connector.kafka.framed_records import framed
 from tests.unit.connector.kafka.test_protobuf import ARROW, NUMBERS, declared
 from unistream.base.errors import ConfigError
-from unistream.connector.kafka.decode import Piece, RecordDecoder
-from unistream.connector.kafka.layout import checked_layout
-from unistream.connector.kafka.protobuf_schema import ProtobufMessage, _pool
+from unistream.connector.kafka.format.decode import Piece, RecordDecoder
+from unistream.connector.kafka.format.layout import checked_layout
+from unistream.connector.kafka.format.protobuf_schema import ProtobufMessage, _pool
 
 PACKED = [kind for kind in NUMBERS if kind not in ("string", "bytes")]
 

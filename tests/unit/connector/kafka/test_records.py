@@ -15,9 +15,9 @@ from kafka.structs import TopicPartition
 
 from unistream.base.errors import ProtocolError
 from unistream.connector.common import binary_array
-from unistream.connector.kafka import private as kafka_private
-from unistream.connector.kafka import records as kafka_records
-from unistream.connector.kafka.records import RawBatch, frame
+from unistream.connector.kafka.broker import private as kafka_private
+from unistream.connector.kafka.record import records as kafka_records
+from unistream.connector.kafka.record.records import RawBatch, frame
 
 HEADER = DefaultRecordBatch.HEADER_STRUCT.size
 Record = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]

@@ -14,10 +14,10 @@ from tests.unit.connector.kafka.framed_records import framed
 from tests.unit.connector.kafka.test_avro import INNER, optional, record, written
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.base.secrets import Secret
-from unistream.connector.kafka import registry as room
-from unistream.connector.kafka.decode import Piece, RecordDecoder
-from unistream.connector.kafka.layout import checked_layout
-from unistream.connector.kafka.registry import SchemaRegistry
+from unistream.connector.kafka.format import registry as room
+from unistream.connector.kafka.format.decode import Piece, RecordDecoder
+from unistream.connector.kafka.format.layout import checked_layout
+from unistream.connector.kafka.format.registry import SchemaRegistry
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 FIRST = record(("id", "int"))

@@ -19,8 +19,8 @@ from kafka.errors import (
 )
 
 from unistream.base.errors import ConfigError, Unreachable
-from unistream.connector.kafka.calls import our_error
-from unistream.connector.kafka.private import REFUSED, saying_why
+from unistream.connector.kafka.broker.calls import our_error
+from unistream.connector.kafka.broker.private import REFUSED, saying_why
 
 MANAGER = logging.getLogger("kafka.net.manager")
 GONE = KafkaConnectionError("socket disconnected")

@@ -14,10 +14,9 @@ import pytest
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
 from unistream.connector.kafka import KafkaSource, create_discovery
-from unistream.connector.kafka.client import Position
-from unistream.connector.kafka.config import client_settings
-from unistream.connector.kafka.fetch import FetchThread
-from unistream.connector.kafka.topic import (
+from unistream.connector.kafka.broker.client import Position
+from unistream.connector.kafka.broker.config import client_settings
+from unistream.connector.kafka.broker.topic import (
     Topic,
     check_same_topic,
     created_again,
@@ -26,7 +25,8 @@ from unistream.connector.kafka.topic import (
     same_topic,
     without_partitions,
 )
-from unistream.connector.kafka.topics import checked_topics, read_before
+from unistream.connector.kafka.broker.topics import checked_topics, read_before
+from unistream.connector.kafka.source.fetch import FetchThread
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.positions import SourcePositions

@@ -6,7 +6,7 @@ import pytest
 
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LineageId, OperatorUid, VertexId
-from unistream.connector.kafka.transactions import (
+from unistream.connector.kafka.record.transactions import (
     IdPool,
     KafkaCommittable,
     Naming,

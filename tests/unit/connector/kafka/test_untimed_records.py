@@ -16,7 +16,7 @@ from unistream.base.errors import UserCodeError
 from unistream.connector.file import FileSource
 from unistream.connector.hybrid import HybridSource
 from unistream.connector.kafka import KafkaSource
-from unistream.connector.kafka.decode import Piece
+from unistream.connector.kafka.format.decode import Piece
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.port.operator import SourceOperatorSpec
 

@@ -1,0 +1,289 @@
+"""Turns framed Kafka records into rows of the declared schema, and handles bad records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unistream.base.errors import ConfigError, UserCodeError
+from unistream.connector.common import (
+    AvroRecord,
+    Build,
+    Cells,
+    Decoded,
+    Int64s,
+    beyond_years,
+    first_reasons,
+    untimed,
+)
+from unistream.connector.kafka.format.formats import BytesDecoder, Format, bytes_decoder
+from unistream.connector.kafka.format.layout import HEADERS_TYPE, ROW_KIND, Layout, checked_layout
+from unistream.connector.kafka.format.metadata import metadata_column
+from unistream.connector.kafka.format.protobuf_schema import ProtobufMessage
+from unistream.connector.kafka.format.registry import SchemaRegistry
+from unistream.connector.kafka.record.records import Framed
+
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+OnBadRecord: TypeAlias = Literal["fail", "skip", "dead-letter"]
+ON_BAD_RECORD: Final = ("fail", "skip", "dead-letter")
+
+DEAD_LETTER_SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", tz="UTC")),
+        ("reason", pa.string()),
+        ("raw", pa.binary()),
+        ("key", pa.binary()),
+        ("headers", HEADERS_TYPE),
+    ]
+)
+"""A record that could not be read: its position and time in Kafka, the reason, and all of it: value, key and
+headers as they are."""
+
+
+def checked_on_bad(given: OnBadRecord) -> OnBadRecord:
+    """Raises ConfigError."""
+    if given not in ON_BAD_RECORD:
+        raise ConfigError(f"on_bad_record must be one of {', '.join(ON_BAD_RECORD)}, not {given!r}")
+    return given
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of one partition, in the order of their offsets.
+
+    Attributes:
+        records: Possibly without rows.
+        timestamps: Kafka's record time of each row, ms.
+        skipped: Number of bad records (`on_bad_record="skip"`).
+        tombstones: Number of records without a value that give no row.
+    """
+
+    records: pa.RecordBatch
+    timestamps: pa.Int64Array
+    dead_letters: pa.RecordBatch | None = None
+    skipped: int = 0
+    tombstones: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecords:
+    """Rows of records.
+
+    Attributes:
+        records: The rows.
+        framed: The record of each row, in whose place several rows may stand.
+        rows: Which one that is.
+        bad: Records that could not be read.
+        reasons: Of these.
+    """
+
+    records: pa.RecordBatch
+    framed: Framed
+    rows: Int64s
+    bad: Int64s
+    reasons: pa.Array[Any]
+
+
+class RecordDecoder:
+    """Decoder of one source.
+
+    Args:
+        schema: Of the rows, if there is no `layout`.
+        kind: Format of the values.
+        used: Columns that are needed; None: all.
+        layout: What else the rows have.
+        times: Columns with event times: a record without one is a bad record.
+        key_kind: Format of the keys, if the layout has some.
+        registry: For formats whose schemas are looked up.
+        message: For "protobuf" and "avro".
+
+    Raises:
+        ConfigError: the schema is not supported in this format.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        kind: Format,
+        on_bad_record: OnBadRecord,
+        used: frozenset[str] | None = None,
+        *,
+        layout: Layout | None = None,
+        times: Sequence[str] = (),
+        key_kind: Format | None = None,
+        registry: SchemaRegistry | None = None,
+        message: AvroRecord | ProtobufMessage | None = None,
+    ) -> None:
+        self._layout = layout or checked_layout(schema, kind)
+        self._schema = pa.schema([f for f in self._layout.schema if used is None or f.name in used])
+        self._metadata = pa.schema([f for f in self._schema if f.name in self._layout.metadata])
+        self._times = times
+        self._on_bad = on_bad_record
+        self._values: BytesDecoder | None = None
+        self._keys: BytesDecoder | None = None
+        if len(self._layout.value):
+            self._values = bytes_decoder(
+                self._layout.value,
+                kind,
+                registry=registry,
+                changes=self._layout.changes,
+                used=used,
+                message=message,
+            )
+        if key_kind is not None:
+            self._keys = bytes_decoder(self._layout.key, key_kind, registry=registry)
+
+    def decode(self, framed: Framed, topic: str, partition: int) -> Piece:
+        """All records of `framed`.
+
+        Raises:
+            UserCodeError: a bad record, with topic, partition and offset (`on_bad_record="fail"`).
+            ConfigError, Unreachable: a registry of schemas refuses, or does not answer.
+        """
+        found = self.read(framed, topic, partition)
+        bad, letters = len(found.bad), None
+        if bad and self._on_bad == "fail":
+            raise _bad_record(framed, topic, partition, int(found.bad[0]), found.reasons[0].as_py())
+        if bad and self._on_bad == "dead-letter":
+            letters = _dead_letters(framed, topic, partition, found.bad, found.reasons)
+        return Piece(
+            found.records,
+            pa.array(found.framed.timestamps),
+            letters,
+            skipped=bad if self._on_bad == "skip" else 0,
+            tombstones=0
+            if self._layout.tombstones == "row"
+            else int(np.count_nonzero(framed.value_lengths < 0)),
+        )
+
+    def read(self, framed: Framed, topic: str, partition: int) -> ReadRecords:
+        """As `decode`, with bad records left to the caller."""
+        values = self._decoded_values(framed)
+        keys = self._decoded_keys(framed)
+        metadata = self._decoded_metadata(framed, topic, partition)
+        parts = [one for one in (values, keys, metadata) if one is not None]
+        bad, reasons = first_reasons([(one.bad, one.reasons) for one in parts])
+        rows = self._rows(framed.value_lengths < 0, bad)
+        if values is not None and ROW_KIND in self._layout.changes.values():
+            rows = np.repeat(rows, np.maximum(np.bincount(values.rows, minlength=len(framed))[rows], 1))
+        columns = {
+            **_columns_at(values, rows),
+            **_columns_at(keys, rows, self._layout.key_columns),
+            **_columns_at(metadata, rows),
+        }
+        records = pa.record_batch([columns[field.name] for field in self._schema], self._schema)
+        without = untimed(records, self._times)
+        if without:
+            records, rows, bad, reasons = _without_untimed(records, rows, without, (bad, reasons))
+        chosen = framed if len(rows) == len(framed) else framed.at(rows)
+        return ReadRecords(records, chosen, rows, bad, reasons)
+
+    def close(self) -> None:
+        for decoder in (self._values, self._keys):
+            if decoder is not None:
+                decoder.close()
+
+    def _decoded_values(self, framed: Framed) -> Decoded | None:
+        return None if self._values is None else self._values.decode(framed)
+
+    def _decoded_metadata(self, framed: Framed, topic: str, partition: int) -> Decoded | None:
+        """What is there of all records, whatever they have as key and value."""
+        if not len(self._metadata):
+            return None
+        builds = _metadata_builds(framed, topic, partition, self._metadata, self._layout.metadata)
+        return Cells(self._metadata, len(framed), {}).decoded(builds)
+
+    def _decoded_keys(self, framed: Framed) -> Decoded | None:
+        """A record without a key has nulls."""
+        if self._keys is None:
+            return None
+        found = self._keys.decode(framed.keys())
+        bad, reasons = (
+            found.bad,
+            pc.binary_join_element_wise("its key", found.reasons.cast(pa.string()), ": "),
+        )
+        if any(not field.nullable for field in self._layout.key):
+            missing = np.flatnonzero(framed.key_lengths < 0)
+            none = pa.repeat(pa.scalar("it has no key"), len(missing))
+            bad, reasons = first_reasons([(bad, reasons), (missing, none)])
+        return Decoded(found.records, found.rows, bad, reasons)
+
+    def _rows(self, tombstone: BoolArray, bad: Int64s) -> Int64s:
+        """The records that become rows."""
+        keep = np.ones(len(tombstone), bool) if self._layout.tombstones == "row" else ~tombstone
+        keep[bad] = False
+        return np.flatnonzero(keep)
+
+
+def _columns_at(
+    part: Decoded | None, rows: Int64s, names: Sequence[str] | None = None
+) -> dict[str, pa.Array]:
+    """The columns of these records; null where nothing was decoded."""
+    if part is None:
+        return {}
+    records = part.records
+    if len(rows) != len(part.rows) or not np.array_equal(rows, part.rows):
+        at = np.searchsorted(part.rows, rows)
+        if len(part.rows) > 1 and not np.diff(part.rows).all():  # several rows of one record
+            at += np.arange(len(rows)) - np.searchsorted(rows, rows)
+        inside = at < len(part.rows)
+        there = np.zeros(len(rows), bool)
+        there[inside] = part.rows[at[inside]] == rows[inside]
+        records = records.take(pa.array(at, mask=~there))
+    return dict(zip(names or records.schema.names, records.columns, strict=True))
+
+
+def _metadata_builds(
+    framed: Framed, topic: str, partition: int, schema: pa.Schema, whats: Mapping[str, str]
+) -> dict[str, Build]:
+    """`whats`: column -> a key of `METADATA`."""
+
+    def build(field: pa.Field) -> Build:
+        what = whats[field.name]
+        return lambda low, high: metadata_column(framed.rows(low, high), topic, partition, what, field.type)
+
+    return {field.name: build(field) for field in schema}
+
+
+def _without_untimed(
+    records: pa.RecordBatch, rows: Int64s, without: Mapping[int, str], bad: tuple[Int64s, pa.Array[Any]]
+) -> tuple[pa.RecordBatch, Int64s, Int64s, pa.Array[Any]]:
+    """Without the records of the rows `without` an event time, which are bad as well; of a record none of its
+    rows is left."""
+    found, first = np.unique(rows[list(without)], return_index=True)
+    reasons = pa.array(list(without.values()), pa.string()).take(pa.array(first))
+    kept = ~np.isin(rows, found)
+    return records.filter(pa.array(kept)), rows[kept], *first_reasons([bad, (found, reasons)])
+
+
+def _bad_record(framed: Framed, topic: str, partition: int, row: int, reason: str) -> UserCodeError:
+    return UserCodeError(
+        f"topic {topic!r} partition {partition} offset {framed.offsets[row]}: bad record: {reason}. "
+        'Fix the schema or the producer, or set on_bad_record="skip" or "dead-letter"'
+    )
+
+
+def _dead_letters(
+    framed: Framed, topic: str, partition: int, rows: Int64s, reasons: pa.Array[Any]
+) -> pa.RecordBatch:
+    """What of it cannot be read, such as broken headers, is null; so is a time that no table holds."""
+    bad = framed.at(rows)
+    whats = {
+        name: "value" if name == "raw" else name for name in DEAD_LETTER_SCHEMA.names if name != "reason"
+    }
+    schema = pa.schema([field for field in DEAD_LETTER_SCHEMA if field.name in whats])
+    columns = Cells(schema, len(rows), {}).columns(_metadata_builds(bad, topic, partition, schema, whats))
+    at = schema.get_field_index("timestamp")
+    if (far := beyond_years(columns[at])) is not None:
+        columns[at] = pc.if_else(far, None, columns[at])
+    columns.insert(DEAD_LETTER_SCHEMA.names.index("reason"), reasons.cast(pa.string()))
+    return pa.record_batch(columns, schema=DEAD_LETTER_SCHEMA)
