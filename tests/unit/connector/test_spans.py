@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from unistream.connector.common import binary_array, line_spans, padded
 from unistream.connector.common import compiled as loops
-from unistream.connector.common.spans import UInt8s
+from unistream.connector.common.buffers import UInt8s
 
 LINES = st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"")), max_size=400)
 

@@ -17,6 +17,7 @@ from unistream.connector.common.avro_schema import (
     parsed,
 )
 from unistream.connector.common.avro_types import NoColumn, Types, arrow_schema, read_as, unfit_fields
+from unistream.connector.common.buffers import PADDING, Int64s, UInt8s, padded
 from unistream.connector.common.cells import NOT_BUILT, Build, Cells
 from unistream.connector.common.committing import (
     TargetMemory,
@@ -116,7 +117,7 @@ from unistream.connector.common.source_arguments import (
     time_ms,
     written_schema,
 )
-from unistream.connector.common.spans import PADDING, Int64s, UInt8s, binary_array, line_spans, padded
+from unistream.connector.common.spans import binary_array, line_spans
 from unistream.connector.common.splits import (
     ListedSplits,
     decoded_split,

@@ -11,7 +11,6 @@ not have is null. A number, text or time may be of another width than the writer
 from __future__ import annotations
 
 import functools
-import importlib
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,9 +31,10 @@ from unistream.connector.common.avro_schema import (
     family,
 )
 from unistream.connector.common.avro_types import read_as
+from unistream.connector.common.buffers import Int64s, UInt8s, read_only
 from unistream.connector.common.cells import Build, Cells
 from unistream.connector.common.decoded import Decoded
-from unistream.connector.common.spans import Int64s, UInt8s, binary_array, read_only
+from unistream.connector.common.spans import binary_array
 
 NOT_OF_IT: Final = "it is not a record of {}"
 _REASON_CHARS: Final = 300
@@ -284,4 +284,6 @@ def cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 @functools.cache
 def _kernels() -> ModuleType:
     """Compiled at the first use."""
-    return importlib.import_module("unistream.connector.common.avro_kernels")
+    from unistream.connector.common import avro_kernels
+
+    return avro_kernels

@@ -23,8 +23,8 @@ from unistream.connector.common.avro_schema import (
     REQUIRED,
     VARINT,
 )
+from unistream.connector.common.buffers import Int64s, UInt8s
 from unistream.connector.common.compiled import compiled
-from unistream.connector.common.spans import Int64s, UInt8s
 from unistream.connector.common.varint_kernels import varint
 
 DECIMAL_BYTES: Final = 16

@@ -32,7 +32,7 @@ from numba.core import event
 from numba.extending import intrinsic
 
 from unistream.base.compiling import PROCESS
-from unistream.connector.common.spans import PADDING
+from unistream.connector.common.buffers import PADDING
 
 _log = logging.getLogger(__name__)
 F = TypeVar("F", bound=Callable[..., Any])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from unistream.connector.common.spans import Int64s
+from unistream.connector.common.buffers import Int64s
 
 
 @dataclass(frozen=True, slots=True)

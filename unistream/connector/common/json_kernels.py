@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from unistream.connector.common.buffers import PADDING, Int64s, UInt8s
 from unistream.connector.common.compiled import (
     WORD,
     address_of,
@@ -82,7 +83,6 @@ from unistream.connector.common.json_scan_kernels import (
 from unistream.connector.common.json_text_kernels import unescape
 from unistream.connector.common.json_time_kernels import READ, UNSURE, date_of, time_of
 from unistream.connector.common.span_kernels import after_blanks
-from unistream.connector.common.spans import PADDING, Int64s, UInt8s
 
 UNKNOWN: Final = -1  # a field that no column has
 PARTS_REMEMBERED: Final = 3  # of a field: the column; where its name was the last time; its size

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from unistream.connector.common.buffers import PADDING, Int64s, UInt8s
 from unistream.connector.common.compiled import (
     address_of,
     byte_at,
@@ -30,7 +31,6 @@ from unistream.connector.common.json_scan_kernels import (
     value_start,
 )
 from unistream.connector.common.span_kernels import after_blanks
-from unistream.connector.common.spans import PADDING, Int64s, UInt8s
 
 NAMES_MAX: Final = 64  # each name is compared with those before it
 GROWTH: Final = 6  # an entry of six bytes, such as "":1, becomes one of 24

@@ -9,7 +9,6 @@ Python those with maps inside, with escapes in names, or with a mistake, whose r
 from __future__ import annotations
 
 import functools
-import importlib
 import json
 from collections.abc import Iterator
 from types import ModuleType
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import UserCodeError
-from unistream.connector.common.spans import PADDING, Int64s, UInt8s, padded, read_only
+from unistream.connector.common.buffers import PADDING, Int64s, UInt8s, padded, read_only
 from unistream.model.columns.map_types import has_maps
 
 TWICE: Final = "a map in {!r} that has a key twice, where a JSON object has each name once"
@@ -105,7 +104,9 @@ def pairs_of(
 @functools.cache
 def _map_kernels() -> ModuleType:
     """Compiled at the first use."""
-    return importlib.import_module("unistream.connector.common.json_map_kernels")
+    from unistream.connector.common import json_map_kernels
+
+    return json_map_kernels
 
 
 def rewritten(text: bytes, name: str, kind: pa.DataType) -> bytes:

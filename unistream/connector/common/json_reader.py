@@ -15,7 +15,6 @@ that is not UTF-8.
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -25,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unistream.connector.common.buffers import PADDING, Int64s, UInt8s, padded, read_only
 from unistream.connector.common.json_codes import (
     ABSENT,
     ANY,
@@ -50,7 +50,7 @@ from unistream.connector.common.json_codes import (
 )
 from unistream.connector.common.json_reasons import reasons_of
 from unistream.connector.common.json_undecided import UndecidedColumn, value_type
-from unistream.connector.common.spans import PADDING, Int64s, UInt8s, line_spans, padded, read_only
+from unistream.connector.common.spans import line_spans
 
 _AS_IT_IS: Final = pa.list_(pa.null())  # of a field that is not read: any type that no loop reads
 _FRACTION_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
@@ -217,7 +217,8 @@ def warm_up_json() -> None:
 @functools.cache
 def json_kernels() -> ModuleType:
     """The compiled loops; imported late, because a master does not need the compiler."""
-    kernels = importlib.import_module("unistream.connector.common.json_kernels")
+    from unistream.connector.common import json_kernels as kernels
+
     names, table = _table(pa.schema([]), [])
     found, no_rows = _Found(read_only(padded()), 0, 0), np.empty(0, np.int64)
     with _compiled().one_compiles(kernels.read_rows):
@@ -228,12 +229,16 @@ def json_kernels() -> ModuleType:
 
 
 def _compiled() -> ModuleType:
-    return importlib.import_module("unistream.connector.common.compiled")
+    from unistream.connector.common import compiled
+
+    return compiled
 
 
 @functools.cache
 def _text_kernels() -> ModuleType:
-    return importlib.import_module("unistream.connector.common.json_text_kernels")
+    from unistream.connector.common import json_text_kernels
+
+    return json_text_kernels
 
 
 # --- what the loops need --------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unistream.connector.common.buffers import Int64s, UInt8s
 from unistream.connector.common.json_codes import (
     BAD_ESCAPE,
     BOOLEAN,
@@ -29,7 +30,7 @@ from unistream.connector.common.json_codes import (
     TWICE,
     VERDICT,
 )
-from unistream.connector.common.spans import Int64s, UInt8s, binary_array
+from unistream.connector.common.spans import binary_array
 
 _ALONE: Final = {
     NOT_AN_OBJECT: "it is not a JSON object",

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from unistream.connector.common.buffers import Int64s, UInt8s
 from unistream.connector.common.compiled import (
     HIGH_BITS,
     NOTHING,
@@ -20,7 +21,6 @@ from unistream.connector.common.compiled import (
 )
 from unistream.connector.common.json_codes import ASCII, ESCAPED
 from unistream.connector.common.json_scan_kernels import BACKSLASH, LOW_SURROGATES, SURROGATES, hex4
-from unistream.connector.common.spans import Int64s, UInt8s
 
 _SHORT: Final = np.zeros(256, np.uint8)
 for _kind, _byte in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):

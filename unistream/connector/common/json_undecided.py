@@ -17,13 +17,14 @@ import pyarrow.json as pj
 
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
+from unistream.connector.common.buffers import Int64s, UInt8s
 from unistream.connector.common.json_maps import (
     pairs_of,
     parsed_type,
     with_maps,
 )
 from unistream.connector.common.json_values import check_values, line_array
-from unistream.connector.common.spans import Int64s, UInt8s, binary_array
+from unistream.connector.common.spans import binary_array
 from unistream.model.columns.map_types import has_maps, keys_are_text
 
 BLOCK_BYTES: Final = MIB  # measured: the parser is fastest with blocks that stay in the L2 cache

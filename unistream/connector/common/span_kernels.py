@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from unistream.connector.common.buffers import Int64s, UInt8s
 from unistream.connector.common.compiled import (
     LANES,
     NOTHING,
@@ -18,7 +19,6 @@ from unistream.connector.common.compiled import (
     inlined,
     lanes_equal,
 )
-from unistream.connector.common.spans import Int64s, UInt8s
 
 LINE_END: Final = np.uint8(0x0A)
 

@@ -7,41 +7,23 @@ has `PADDING` bytes behind its content.
 from __future__ import annotations
 
 import functools
-import importlib
 from types import ModuleType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-Int64s: TypeAlias = npt.NDArray[np.int64]
-UInt8s: TypeAlias = npt.NDArray[np.uint8]
+from unistream.connector.common.buffers import PADDING, Int64s, UInt8s, read_only
 
-PADDING: Final = 32
 _LINE_BYTES: Final = 64  # most lines have more; for others there is a second look
-
-
-def padded(*parts: bytes | memoryview) -> UInt8s:
-    """The bytes, with `PADDING` zeros behind them.
-
-    >>> bytes(padded(b"ab")) == b"ab" + bytes(PADDING)
-    True
-    """
-    return np.frombuffer(b"".join((*parts, bytes(PADDING))), np.uint8)
-
-
-def read_only(data: UInt8s) -> UInt8s:
-    """The same bytes. Loops are compiled for each kind of array; one that may be written is another kind."""
-    view = data.view()
-    view.setflags(write=False)
-    return view
 
 
 @functools.cache
 def span_kernels() -> ModuleType:
     """The compiled loops; imported late, because a master does not need the compiler."""
-    return importlib.import_module("unistream.connector.common.span_kernels")
+    from unistream.connector.common import span_kernels
+
+    return span_kernels
 
 
 def binary_array(data: UInt8s, starts: Int64s, lengths: Int64s) -> pa.Array[Any]:

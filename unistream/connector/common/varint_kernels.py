@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from unistream.connector.common.buffers import UInt8s
 from unistream.connector.common.compiled import spliced
-from unistream.connector.common.spans import UInt8s
 
 
 @spliced

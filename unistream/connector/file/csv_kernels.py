@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
+from unistream.connector.common.buffers import UInt8s
 from unistream.connector.common.compiled import compiled
-from unistream.connector.common.spans import UInt8s
 
 QUOTE: Final = np.uint8(0x22)
 LF: Final = np.uint8(0x0A)

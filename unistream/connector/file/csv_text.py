@@ -9,7 +9,6 @@ depend on the ends of blocks. A quote that does not end is refused: it would swa
 from __future__ import annotations
 
 import functools
-import importlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -239,7 +238,9 @@ def last_line_end(text: bytes) -> int:
 @functools.cache
 def _kernels() -> ModuleType:
     """Imported late: few files have quotes, and a master does not need the compiler."""
-    return importlib.import_module("unistream.connector.file.csv_kernels")
+    from unistream.connector.file import csv_kernels
+
+    return csv_kernels
 
 
 def null_options(text_nulls: bool) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.connector.kafka.framed_records import framed
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.connector.common.spans import PADDING
+from unistream.connector.common.buffers import PADDING
 from unistream.connector.kafka.format.decode import Piece, RecordDecoder
 from unistream.connector.kafka.format.layout import HEADERS_TYPE, METADATA, checked_layout
 from unistream.connector.kafka.record.records import Framed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from types import ModuleType
 
 import numpy as np
@@ -70,4 +69,6 @@ def _check(broken: int) -> None:
 @functools.cache
 def _kernels() -> ModuleType:
     """Compiled at the first use."""
-    return importlib.import_module("unistream.connector.kafka.format.header_kernels")
+    from unistream.connector.kafka.format import header_kernels
+
+    return header_kernels

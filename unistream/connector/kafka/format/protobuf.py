@@ -9,7 +9,6 @@ records are.
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -283,4 +282,6 @@ def _last_of_each_key(keys: pa.Array, offsets: Int64s) -> tuple[pa.Array, Int64s
 @functools.cache
 def _kernels() -> ModuleType:
     """Compiled at the first use."""
-    return importlib.import_module("unistream.connector.kafka.format.protobuf_kernels")
+    from unistream.connector.kafka.format import protobuf_kernels
+
+    return protobuf_kernels

@@ -10,7 +10,6 @@ sequence of its partition is known.
 from __future__ import annotations
 
 import functools
-import importlib
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -198,4 +197,6 @@ def _compressed(payload: memoryview, compression: Compression) -> memoryview:
 @functools.cache
 def _kernels() -> ModuleType:
     """Compiled at the first use; importing numba takes most of a second."""
-    return importlib.import_module("unistream.connector.kafka.record.write_kernels")
+    from unistream.connector.kafka.record import write_kernels
+
+    return write_kernels

@@ -9,7 +9,6 @@ A batch is varint-framed, so numpy cannot split it; small compiled loops do (`ke
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -94,7 +93,9 @@ class Framed:
 @functools.cache
 def kernels() -> ModuleType:
     """The compiled loops; imported late, because a master does not need the compiler."""
-    return importlib.import_module("unistream.connector.kafka.record.kernels")
+    from unistream.connector.kafka.record import kernels
+
+    return kernels
 
 
 def frame(batches: Sequence[RawBatch]) -> Framed:
@@ -120,6 +121,7 @@ def frame(batches: Sequence[RawBatch]) -> Framed:
 def warm_up() -> None:
     """Compiles the kernels, or loads them from numba's cache: once per process."""
     warm_up_json()
-    compiled = importlib.import_module("unistream.connector.common.compiled")
+    from unistream.connector.common import compiled
+
     with compiled.one_compiles(kernels().frame_batches):
         frame([RawBatch(0, 1, 0, -1, 1, memoryview(b"\x0c\x00\x00\x00\x01\x00\x00"))])
