@@ -83,10 +83,10 @@ dagster-matrix: setup  ## streams under Dagster's daemon and webserver, which ar
 	@UNISTREAM_DAGSTER_MATRIX=1 $(RUN) pytest -q -p no:randomly tests/integration/test_dagster_service*.py tests/integration/test_dagster_backfill_service.py tests/integration/test_dagster_tour.py tests/integration/test_dagster_stack.py
 
 sim: setup  ## replay one simulated run and print its story; SEED=N
-	@$(RUN) python -m unistream.testing.sim --seed $(or $(SEED),0) --story
+	@$(RUN) python -m tests.support.seeds --seed $(or $(SEED),0) --story
 
 sim-masters: setup  ## the same with several masters; SEED=N
-	@$(RUN) python -m unistream.testing.sim --masters --seed $(or $(SEED),0) --story
+	@$(RUN) python -m tests.support.seeds --masters --seed $(or $(SEED),0) --story
 
 sim-seeds: setup  ## look for seeds that reach the rare branches of a simulation, for tests/simulation/reached_by*.txt
 	@$(RUN) python -m tests.simulation.reached_by
@@ -94,8 +94,8 @@ sim-seeds: setup  ## look for seeds that reach the rare branches of a simulation
 
 sim-nightly: setup  ## all tests of the simulation with many seeds; 100,000 runs, and 20,000 with several masters
 	@UNISTREAM_SIM_NIGHT=1 $(RUN) pytest -q -n 2 --dist worksteal tests/simulation
-	@$(RUN) python -m unistream.testing.sim --seeds 0:100000 --jobs 2
-	@$(RUN) python -m unistream.testing.sim --masters --seeds 0:20000 --jobs 2
+	@$(RUN) python -m tests.support.seeds --seeds 0:100000 --jobs 2
+	@$(RUN) python -m tests.support.seeds --masters --seeds 0:20000 --jobs 2
 
 random-nightly: setup  ## 500 new random examples for every property, four times over
 	@for round in $$(seq 4); do \

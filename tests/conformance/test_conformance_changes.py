@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import pytest
 
-from unistream.testing.conformance.files import SHAPES, Found, cases_of
-from unistream.testing.conformance.runner import run_cases
+from tests.support.conformance.files import SHAPES, Found, cases_of
+from tests.support.conformance.runner import run_cases
 
 HERE = Path(__file__).parent
 CHANGES_MAX: Final = 20  # of one entry, evenly among all: some have thousands of key groups

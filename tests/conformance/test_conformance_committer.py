@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.support.conformance.sink_traces import TracingSink
 from unistream.base.config import COMMITTER_RETRIES
 from unistream.base.errors import ProtocolError, Transient
 from unistream.base.ids import CheckpointId
@@ -16,7 +17,6 @@ from unistream.model.snapshot import OperatorState
 from unistream.operator.sink import COMMITTER_STATE, CommitterOperator, SinkWriterOperator
 from unistream.operator.sink.committables import COMMITTABLES
 from unistream.port.sink import Committer
-from unistream.testing.conformance.sink_traces import TracingSink
 from unistream.testing.harness import OperatorHarness, restore_state
 
 RETRY = "-> retryLater"

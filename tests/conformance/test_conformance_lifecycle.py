@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from unistream.base.ids import CheckpointId, LeaderEpoch, SubtaskId, VertexId
-from unistream.base.limits import MAX_WATERMARK
-from unistream.model.elements import Batch, EndOfData, Watermark
-from unistream.model.messages import CheckpointCompleted, EndOfDataReached
-from unistream.model.snapshot_kind import SnapshotKind
-from unistream.testing.conformance.lifecycle import Replay
-from unistream.testing.conformance.recorded_job import (
+from tests.support.conformance.lifecycle import Replay
+from tests.support.conformance.recorded_job import (
     LAST_WORDS,
     TIMER_MS,
     RecordedJob,
     stopped_after_s1_ended,
 )
-from unistream.testing.conformance.wire import run_upstream, written
+from tests.support.conformance.wire import run_upstream, written
+from unistream.base.ids import CheckpointId, LeaderEpoch, SubtaskId, VertexId
+from unistream.base.limits import MAX_WATERMARK
+from unistream.model.elements import Batch, EndOfData, Watermark
+from unistream.model.messages import CheckpointCompleted, EndOfDataReached
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.testing.harness.operators import ManualClock
 from unistream.worker.exchange import ResultPartition
 from unistream.worker.task import TaskState

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from unistream.testing.conformance.files import Found, cases_of
-from unistream.testing.conformance.runner import Outcome, run_cases
+from tests.support.conformance.files import Found, cases_of
+from tests.support.conformance.runner import Outcome, run_cases
 
 HERE = Path(__file__).parent
 SINKS = json.loads((HERE / "two_phase_commit.json").read_text())["observedTraces"]

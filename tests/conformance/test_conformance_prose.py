@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from unistream.testing.conformance.case import SkipCase
-from unistream.testing.conformance.files import Found, find_cases
-from unistream.testing.conformance.prose import (
+from tests.support.conformance.case import SkipCase
+from tests.support.conformance.files import Found, find_cases
+from tests.support.conformance.prose import (
     IN_WORDS,
     NOT_APPLICABLE,
     NOT_NAMED,
@@ -18,7 +18,7 @@ from unistream.testing.conformance.prose import (
     SHOWN_BY,
     in_words,
 )
-from unistream.testing.conformance.runner import run_cases
+from tests.support.conformance.runner import run_cases
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.conformance.graphs import edge, graph_of, vertex
+from tests.support.conformance.recorded_job import RecordedJob, stopped_after_s1_ended
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, EdgeId, JobId, LineageId, OperatorUid, SubtaskId, VertexId
 from unistream.core.restore import assign_state, with_in_flight
@@ -21,8 +23,6 @@ from unistream.model.snapshot import (
     VertexSnapshot,
 )
 from unistream.model.snapshot_kind import SnapshotKind
-from unistream.testing.conformance.graphs import edge, graph_of, vertex
-from unistream.testing.conformance.recorded_job import RecordedJob, stopped_after_s1_ended
 
 UID = OperatorUid("v")
 KEY_GROUPS = 128

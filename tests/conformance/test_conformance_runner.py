@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.conformance.__main__ import main
+from tests.support.conformance.case import Comparison, SkipCase
+from tests.support.conformance.files import Found, find_cases
+from tests.support.conformance.prose import IN_WORDS
+from tests.support.conformance.runner import differing, report, run_case, run_cases
 from unistream.base.errors import NotFound
-from unistream.testing.conformance.__main__ import main
-from unistream.testing.conformance.case import Comparison, SkipCase
-from unistream.testing.conformance.files import Found, find_cases
-from unistream.testing.conformance.prose import IN_WORDS
-from unistream.testing.conformance.runner import differing, report, run_case, run_cases
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.glob("*.json"))

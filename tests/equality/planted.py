@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.equality.run import BATCH, STREAMING
+from tests.support.mutants import MUTANTS
 from unistream.api.stream import DataStream
 from unistream.model.elements import Batch
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator import lookup_table
 from unistream.operator.process.timer_table import KeyedTimers
 from unistream.operator.window import local
-from unistream.testing.sim.mutants import MUTANTS
 from unistream.worker.exchange import shipping
 from unistream.worker.sort import sorter
 from unistream.worker.task.split_watermarks import SplitWatermarks

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from unistream.testing.sim import masters
+from tests.support import masters
+from tests.support.masters.run import run_seed as run_masters
 from unistream.testing.sim.batch import REQUIRED_MARKS, Report, RunSeed, run_batch
-from unistream.testing.sim.masters.run import run_seed as run_masters
 from unistream.testing.sim.run import Outcome, run_seed
 
 HERE: Final = Path(__file__).parent

@@ -11,8 +11,8 @@ import pytest
 import unistream as us
 from tests.simulation.found_by import known_first
 from tests.simulation.reached_by import seeds
+from tests.support.mutants import Mutant, plant
 from unistream.master.store.job_store import JobStore
-from unistream.testing.sim.mutants import Mutant, plant
 
 ROWS = 200
 Pipeline: TypeAlias = Callable[[us.Environment], None]

@@ -12,9 +12,9 @@ import pytest
 
 from tests.simulation.found_by import known_first
 from tests.simulation.reached_by import AT_NIGHT, MASTERS, listed, seeds
-from unistream.testing.sim.masters.mutants import MUTANTS
-from unistream.testing.sim.masters.run import run_seed
-from unistream.testing.sim.mutants import plant
+from tests.support.masters.mutants import MUTANTS
+from tests.support.masters.run import run_seed
+from tests.support.mutants import plant
 
 HASHED = len(seeds(5, 20))
 SEEDS_MAX = len(seeds(400, 1_000))
@@ -47,7 +47,7 @@ def test_a_planted_bug_of_masters_is_found(name: str, record_property: Callable[
 def test_a_seed_of_several_masters_is_a_run_under_any_hash_seed() -> None:
     """I17, in two processes with different hashes of texts."""
     code = (
-        "import json, sys; from unistream.testing.sim.masters.run import run_seed; "
+        "import json, sys; from tests.support.masters.run import run_seed; "
         "print(json.dumps([run_seed(s).trace_hash for s in range(int(sys.argv[1]))]))"
     )
     running = [

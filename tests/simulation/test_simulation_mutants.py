@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulation.found_by import known_first
-from unistream.testing.sim.mutants import MUTANTS, planted
+from tests.support.mutants import MUTANTS, planted
 from unistream.testing.sim.run import run_seed
 
 SEEDS_MAX = 1_000

@@ -16,9 +16,9 @@ import pytest
 
 import unistream as us
 from tests.simulation.found_by import known_first
+from tests.support.mutants import plant
+from tests.support.mutants_state import MUTANTS
 from unistream.testing import Faults, SimulationReport, simulate
-from unistream.testing.sim.mutants import plant
-from unistream.testing.sim.mutants_state import MUTANTS
 
 SEEDS = int(os.environ.get("UNISTREAM_STATE_SEEDS", "2"))
 SKEWED = (8, 25)

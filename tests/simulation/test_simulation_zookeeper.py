@@ -7,15 +7,15 @@ from typing import Any, cast
 
 import pytest
 
+from tests.support.masters.connection import Caller, Connection
+from tests.support.masters.election import LAYOUT
+from tests.support.masters.machine import Machine, Thread
+from tests.support.masters.tree import Check, Create, Delete, Operation, SetData, Tree
+from tests.support.masters.zookeeper import Ensemble
 from unistream.core.leadership import NodeBehind, NodeFirst, NodeGone
 from unistream.ha.zookeeper.client import NoNodeError, RolledBackError, RuntimeInconsistency, ZooKeeperClient
 from unistream.ha.zookeeper.fence import BadVersionError, NodeExistsError, NotEmptyError
 from unistream.ha.zookeeper.queue import ElectionQueue
-from unistream.testing.sim.masters.connection import Caller, Connection
-from unistream.testing.sim.masters.election import LAYOUT
-from unistream.testing.sim.masters.machine import Machine, Thread
-from unistream.testing.sim.masters.tree import Check, Create, Delete, Operation, SetData, Tree
-from unistream.testing.sim.masters.zookeeper import Ensemble
 from unistream.testing.sim.world import World
 
 TIMEOUT_MS = 2_000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unistream.testing import life_cycle_doc
+from tests.support import life_cycle_doc
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide"
@@ -57,7 +57,7 @@ def test_the_index_lists_every_page() -> None:
 def test_the_life_cycles_are_drawn_from_the_tables() -> None:
     page = ROOT / "docs" / "reference" / "life-cycle.md"
     assert page.read_text(encoding="utf-8") == life_cycle_doc.render(), (
-        "run: python -m unistream.testing.life_cycle_doc > docs/reference/life-cycle.md"
+        "run: python -m tests.support.life_cycle_doc > docs/reference/life-cycle.md"
     )
 
 

@@ -1,7 +1,7 @@
 """Flink's behaviours of the checkpoint coordinator that are reported in words and that no other test shows.
 
 They are `coordinatorBehaviours` and `stopWithSavepointTermination` of tests/conformance/checkpoint_plan.json;
-which test shows each is in `unistream.testing.conformance.prose`.
+which test shows each is in `tests.support.conformance.prose`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.conformance.scheduling import HybridConstraint, VertexwiseStrategy
 from tests.unit.core.flink_cases import PlayedJob
 from tests.unit.core.random_graphs import RUNNABLE, UNGLUED, pairs_of, topologies
 from unistream.base.config import SCHEDULING_STRATEGY
@@ -25,7 +26,6 @@ from unistream.core.graph import Link, Pattern, Topology, build_regions
 from unistream.core.graph.regions import region_circles
 from unistream.model.execution_state import ExecutionState
 from unistream.model.partition_type import PartitionType
-from unistream.testing.conformance.scheduling import HybridConstraint, VertexwiseStrategy
 
 Make = Callable[[Topology, PlayedJob], SchedulingStrategy]
 P, B, H = PartitionType.PIPELINED_BOUNDED, PartitionType.BLOCKING, PartitionType.HYBRID_FULL

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.conformance.scheduling import HybridConstraint, VertexwiseStrategy
 from tests.unit.core.flink_cases import PlayedJob, load, subtask_of, topology_of
 from unistream.core.execution import Bulks, SchedulingStrategy
 from unistream.core.execution.scheduling_strategy import PipelinedRegionStrategy
 from unistream.core.graph import build_regions
 from unistream.model.execution_state import ExecutionState
-from unistream.testing.conformance.scheduling import HybridConstraint, VertexwiseStrategy
 
 CASES = load("scheduling.json")["cases"]
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.conformance.regions import whole_graph_regions
 from tests.unit.core.random_graphs import pairs_of, topologies
 from unistream.base.errors import ConfigError
 from unistream.base.ids import EdgeId, SubtaskId, VertexId
@@ -24,7 +25,6 @@ from unistream.core.graph import (
 from unistream.core.graph.components import connected, strongly_connected
 from unistream.core.graph.regions import check_regions, region_circles
 from unistream.model.partition_type import PartitionType
-from unistream.testing.conformance.regions import whole_graph_regions
 
 Sets = set[frozenset[SubtaskId]]
 

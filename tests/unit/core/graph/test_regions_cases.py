@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.conformance.regions import whole_graph_regions
 from tests.unit.core.flink_cases import load, topology_of
 from unistream.base.errors import ConfigError
 from unistream.base.ids import EdgeId, VertexId
@@ -20,7 +21,6 @@ from unistream.core.graph import (
 )
 from unistream.core.graph.regions import region_circles
 from unistream.model.partition_type import PartitionType
-from unistream.testing.conformance.regions import whole_graph_regions
 
 FILE = load("regions.json")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.support.conformance.recorded_job import ScriptedSource
 from unistream.base.ids import CheckpointId, EdgeId, OperatorUid, SubtaskId, VertexId
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, LocalOutput
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
@@ -17,7 +18,6 @@ from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.sink import CommitterOperator, OnCommitOperator, SinkWriterOperator
 from unistream.port.operator import CommitPermit, SourceOperatorSpec
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Committer, SinkContext, SinkWriter
-from unistream.testing.conformance.recorded_job import ScriptedSource
 from unistream.testing.harness import Snapshot, TaskJob
 from unistream.worker.task import TaskState
 

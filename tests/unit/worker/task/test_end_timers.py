@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.support.conformance.recorded_job import ScriptedSource
 from unistream.base.ids import OperatorUid, SubtaskId, VertexId
 from unistream.model.chain import Chain, ChainNode, LocalOutput
 from unistream.model.elements import Batch
@@ -17,7 +18,6 @@ from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common import BaseOperator
 from unistream.port.operator import SourceOperatorSpec
-from unistream.testing.conformance.recorded_job import ScriptedSource
 from unistream.testing.harness import TaskJob
 from unistream.testing.harness.operators import ManualClock
 from unistream.worker.task.timers import TaskTimers

@@ -1,0 +1,1 @@
+"""What our own tests drive the product with: cases of Flink, planted bugs, several masters."""

@@ -1,0 +1,1 @@
+"""Runs cases that Flink computed against our own machines: `python -m tests.support.conformance`."""

@@ -1,0 +1,1 @@
+"""Runs seeds of the simulation, also with planted bugs and with several masters."""

@@ -1,1 +1,0 @@
-"""Runs cases that Flink computed against our own machines: `python -m unistream.testing.conformance`."""
