@@ -13,7 +13,7 @@ from unistream.master.job.durable_requests import stop_of
 from unistream.master.job.job_io import remove_snapshot
 from unistream.master.job.job_master import JobMaster
 from unistream.master.job.job_setup import JobSetup, Origin, prepare, restore_point
-from unistream.master.job.live import scheduler_of
+from unistream.master.job.live import scheduler_of, widths
 
 __all__ = [
     "JobMaster",
@@ -25,4 +25,5 @@ __all__ = [
     "restore_point",
     "scheduler_of",
     "stop_of",
+    "widths",
 ]

@@ -45,7 +45,7 @@ from unistream.core.graph import (
 )
 from unistream.core.job import BoundedJobMachine, job_settings, why_not_adaptive, with_parallelism
 from unistream.core.memory import memory_plan, slot_profile
-from unistream.master.service import Machine
+from unistream.master.service import JobDecisions
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.snapshot import Manifest, resumable_directory
 from unistream.model.snapshot_kind import SnapshotKind
@@ -109,7 +109,7 @@ class JobSetup:
     lineage: LineageId
     start: Origin
     graph: JobGraph
-    machine: Machine
+    machine: JobDecisions
     storage: CheckpointStorage
     savepoint_dir: str
     artifact: str
@@ -311,7 +311,7 @@ def _check_workers(
     check_measures(graph, cluster, share)
 
 
-def _bounded_machine(graph: JobGraph, settings: JobSettings, restore: RestorePoint | None) -> Machine:
+def _bounded_machine(graph: JobGraph, settings: JobSettings, restore: RestorePoint | None) -> JobDecisions:
     assert restore is None, "a BATCH job restores nothing"
     return BoundedJobMachine(graph, settings)
 

@@ -7,21 +7,31 @@ needs. May import `shown`, `store`, `loop`, `core`, `port`, `model`, `base`. Sta
 
 from __future__ import annotations
 
-from unistream.master.service.cluster_services import ClusterServices, master_ports
-from unistream.master.service.ports import Machine, MasterPorts, Messages, Records
-from unistream.master.service.resource_manager import HostFactory, ResourceManager, WorkerSettings
-from unistream.master.service.senders import Failed, OutgoingMessage
+from unistream.master.service.cluster_services import ClusterServices, create_resource_machine, master_ports
+from unistream.master.service.ports import JobDecisions, MasterPorts, Messages, Records
+from unistream.master.service.resource_manager import (
+    HostFactory,
+    ResourceManager,
+    SlotDecisions,
+    WorkerSettings,
+)
+from unistream.master.service.senders import Failed, OnOutcome, OutgoingMessage, outcome_of, unanswered
 
 __all__ = [
     "ClusterServices",
     "Failed",
     "HostFactory",
-    "Machine",
+    "JobDecisions",
     "MasterPorts",
     "Messages",
+    "OnOutcome",
     "OutgoingMessage",
     "Records",
     "ResourceManager",
+    "SlotDecisions",
     "WorkerSettings",
+    "create_resource_machine",
     "master_ports",
+    "outcome_of",
+    "unanswered",
 ]

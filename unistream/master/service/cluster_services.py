@@ -29,7 +29,7 @@ from unistream.master.loop import Pool, ThreadLoop
 from unistream.master.service import ports
 from unistream.master.service.catalogue import Catalogue
 from unistream.master.service.ports import MasterPorts
-from unistream.master.service.resource_manager import HostFactory, Machine
+from unistream.master.service.resource_manager import HostFactory, SlotDecisions
 from unistream.master.service.senders import Connect, Senders
 from unistream.master.shown import ClusterPlaces
 from unistream.master.store import JobStore, Leadership
@@ -47,7 +47,7 @@ IO_THREADS: Final = 4  # storage and discovery; none of it is on a loop's thread
 STOP_THREADS: Final = 2
 
 
-CreateMachine = Callable[[JobGraph, JobSettings, RestorePoint | None], ports.Machine]
+CreateMachine = Callable[[JobGraph, JobSettings, RestorePoint | None], ports.JobDecisions]
 """(graph, settings, where it starts from) -> what decides for a job. Raises ConfigError: it cannot run."""
 
 
@@ -60,7 +60,7 @@ class CreateResourceMachine(Protocol):
         new_id: Callable[[], str],
         max_workers: int | None,
         traits: HostTraits | None = None,
-    ) -> Machine: ...
+    ) -> SlotDecisions: ...
 
 
 def create_resource_machine(

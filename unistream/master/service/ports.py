@@ -30,7 +30,7 @@ from unistream.port.metadata import (
 )
 
 
-class Machine(Protocol):
+class JobDecisions(Protocol):
     """Decides for one job: `unistream.core.job.machine.JobMachine`."""
 
     def handle(self, event: contract.Event, now_ms: int) -> Sequence[contract.Command]: ...

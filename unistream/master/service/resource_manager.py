@@ -68,7 +68,7 @@ FENCED_KEPT: Final = 10_000  # lost workers; an older one is just unknown
 logger = logging.getLogger(__name__)
 
 
-class Machine(Protocol):
+class SlotDecisions(Protocol):
     """`unistream.core.resource.machine.ResourceMachine`, as the shell sees it."""
 
     def handle(self, event: ResourceEvent) -> Iterable[ResourceCommand]: ...
@@ -119,7 +119,7 @@ class ResourceManager:
     def __init__(
         self,
         *,
-        machine: Machine,
+        machine: SlotDecisions,
         create_host: HostFactory,
         ports: MasterPorts,
         post: Callable[[JobId, contract.Event], None],

@@ -11,12 +11,10 @@ from typing import cast
 from unistream.base.ids import JobId, LeaderEpoch
 from unistream.core.contract import JobSettings, RestorePoint
 from unistream.core.job import JobMachine
-from unistream.master.cluster.dispatcher import Dispatcher
-from unistream.master.job.job_master import JobMaster
-from unistream.master.service.cluster_services import ClusterServices, create_resource_machine
-from unistream.master.service.ports import MasterPorts
-from unistream.master.store.job_store import JobStore
-from unistream.master.store.leadership import Leadership
+from unistream.master.cluster import Dispatcher
+from unistream.master.job import JobMaster
+from unistream.master.service import ClusterServices, MasterPorts, create_resource_machine
+from unistream.master.store import JobStore, Leadership
 from unistream.model.graph import JobGraph
 from unistream.port.metadata import MetadataStore
 from unistream.port.transport import ControlClient, ControlHandler

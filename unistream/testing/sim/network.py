@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from unistream.base.ids import TaskManagerId
-from unistream.master.service.senders import Failed, OnOutcome, OutgoingMessage, outcome_of, unanswered
+from unistream.master.service import Failed, OnOutcome, OutgoingMessage, outcome_of, unanswered
 from unistream.model.bundle import Parcel, parcels
 from unistream.model.codec import decode_answer, encode
 from unistream.model.messages import (

@@ -16,9 +16,8 @@ from unistream.base.ids import NO_CLUSTER, JobId, LeaderEpoch
 from unistream.core import contract
 from unistream.core.contract import JobView
 from unistream.core.resource import ResourceCommand, ResourceEvent
-from unistream.master.loop.loop import Mailbox
-from unistream.master.service.ports import Machine as DecidesJob
-from unistream.master.service.resource_manager import Machine
+from unistream.master.loop import Mailbox
+from unistream.master.service import JobDecisions, SlotDecisions
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.job_info import MetadataHealth
 from unistream.model.stored_job import Sealed
@@ -174,7 +173,9 @@ class SimPool:
 class WatchedMachine:
     """A `JobMachine` with its checks; sometimes its last commands are performed twice (I16)."""
 
-    def __init__(self, machine: DecidesJob, cluster: Cluster, judges: Sequence[JobJudge], job: JobId) -> None:
+    def __init__(
+        self, machine: JobDecisions, cluster: Cluster, judges: Sequence[JobJudge], job: JobId
+    ) -> None:
         self._machine = machine
         self._cluster = cluster
         self._judges = judges
@@ -211,7 +212,7 @@ class WatchedMachine:
 class LoggedResources:
     """A `ResourceMachine` that logs its commands."""
 
-    def __init__(self, machine: Machine, world: World) -> None:
+    def __init__(self, machine: SlotDecisions, world: World) -> None:
         self._machine = machine
         self._world = world
         self.validate = machine.validate

@@ -11,8 +11,8 @@ from unistream.base.config import CLAIM_MODE, INCREMENTAL_CHECKPOINTS
 from unistream.base.errors import UnistreamError, Unreachable
 from unistream.base.ids import JobId, LineageId, OperatorUid, VertexId
 from unistream.core.contract import SnapshotRequest
-from unistream.master.job.job_master import JobMaster
-from unistream.master.job.live import widths as every_width
+from unistream.master.job import JobMaster
+from unistream.master.job import widths as every_width
 from unistream.model.chain import Chain
 from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 from unistream.model.submission import SubmitRequest
