@@ -145,7 +145,7 @@ def test_a_client_that_does_not_read_gets_a_whole_picture_next(
     api: Api, submission: Make, checkpointed: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connection is full, and the log goes on without it. Others have every change."""
-    monkeypatch.setattr(event_log, "CHANGES_KEPT_MAX", 1)
+    monkeypatch.setattr(event_log, "CHANGES_KEPT_MAX", 3)
     large = {"pipeline.name": "x" * 1_000_000}
     job = str(api.cluster.dispatcher.submit(submission(config=checkpointed, given=large)))
     topic, patient = f"job/{job}", ConnectionLimits(unread_s=WAIT_S)

@@ -207,7 +207,7 @@ def test_a_savepoint_is_answered_once_its_outcome_is_stored(unsure: Callable[[st
     assert not answer.done()
     first.store.away = None
     path = answer.result(WAIT_S)
-    found = operations.find(first.leader._ports.jobs.request(first.job).operations, TRIGGER)
+    found = operations.find_operation(first.leader._ports.jobs.request(first.job).operations, TRIGGER)
     assert found is not None
     assert found.path == path
 
