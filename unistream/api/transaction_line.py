@@ -7,17 +7,7 @@ from typing import Final, Protocol
 
 from unistream.base.errors import Transient
 from unistream.connector.common import kept_snapshot, rewound
-from unistream.port.line import (
-    Followed,
-    LineCommit,
-    OnForeign,
-    followed_by,
-    foreign_line,
-    may_follow,
-    still_followed,
-    succeeded,
-    writer_of,
-)
+from unistream.port.line import Followed, LineCommit, OnForeign, SinkLine, foreign_line
 from unistream.port.sink import SinkContext
 
 TRIES_MAX: Final = 20  # each that is lost is one that another committer has made
@@ -41,9 +31,8 @@ class TransactionLine:
     ) -> None:
         self._sink = sink
         self._context = context
-        self._followed = followed_by(context, context.predecessor, remembered)
         self._where = f"sink {sink.name!r}"
-        self._has_committed = False
+        self._line = SinkLine(self._where, context, str, remembered)
 
     def check_new(self) -> None:
         """Before the first row of a job that starts from no snapshot. Raises ConfigError: another line of
@@ -68,7 +57,7 @@ class TransactionLine:
 
     def remembered(self, last: LineCommit) -> Followed[str]:
         """For the state, after this last commit."""
-        return still_followed(last.job, last.checkpoint, self._followed)
+        return self._line.remembered(last.job, last.checkpoint)
 
     def record(self, checkpoint_id: int, snapshot: str) -> LineCommit | None:
         """Before the transactions of a checkpoint are committed. Returns the last commit that the system has
@@ -86,30 +75,29 @@ class TransactionLine:
                 return mine
             new = LineCommit(
                 lineage=self._context.lineage,
-                job=writer_of(self._context, checkpoint_id),
+                job=self._line.writer(checkpoint_id),
                 checkpoint=checkpoint_id,
                 snapshot=snapshot,
             )
             others = [one for one in lines if one.lineage != self._context.lineage]
             if self._sink.record_lines([*others, new], lines):
-                if new.job == self._context.job:
-                    self._has_committed, self._followed = True, ()
+                self._line.committed(checkpoint_id)
                 return new
         raise Transient(f"{self._where}: its record of jobs was changed {TRIES_MAX} times meanwhile")
 
     def _checked(self, lines: Sequence[LineCommit]) -> LineCommit | None:
-        context = self._context
-        mine = next((one for one in lines if one.lineage == context.lineage), None)
-        if context.finalizing:
-            return mine
-        if mine is None:
-            if lines and self._sink.on_foreign == "refuse":
-                last = lines[-1]
-                snapshot = kept_snapshot(last.snapshot)
-                raise foreign_line(
-                    self._where, writer=last.job, checkpoint=str(last.checkpoint), snapshot=snapshot
-                )
-            return None
-        if not may_follow(mine.job, mine.checkpoint, me=context.job, followed=self._followed):
-            raise succeeded(self._where, context, writer=mine.job, has_committed=self._has_committed)
+        mine = next((one for one in lines if one.lineage == self._context.lineage), None)
+        self._line.check(
+            None if mine is None else mine.job,
+            0 if mine is None else mine.checkpoint,
+            begins=lambda: self._check_begins(lines),
+        )
         return mine
+
+    def _check_begins(self, lines: Sequence[LineCommit]) -> None:
+        if lines and self._sink.on_foreign == "refuse":
+            last = lines[-1]
+            snapshot = kept_snapshot(last.snapshot)
+            raise foreign_line(
+                self._where, writer=last.job, checkpoint=str(last.checkpoint), snapshot=snapshot
+            )

@@ -20,7 +20,7 @@ A target that is ahead of the restored snapshot is a rewind, which sinks handle 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -122,6 +122,90 @@ def still_followed(writer: J, last: int, followed: Iterable[Followed[J]]) -> Fol
     Followed(job='a', until=3)
     """
     return Followed(writer, max((one.until for one in followed if one.job == writer), default=last))
+
+
+class SinkLine(Generic[J]):
+    """The line of jobs of one sink, as one job of it sees it: whether this job may make the next commit.
+
+    Args:
+        where: The target, for messages.
+        context: Of the sink in this attempt of the job.
+        named: How the target names a job, from its id.
+        remembered: From the restored state; see `still_followed`.
+
+    Attributes:
+        has_committed: This attempt has committed in its own name, so it follows nobody else any more.
+
+    A target looks up who made its last commit and asks before each of its own:
+
+        line.check(writer, last, begins=...)
+        ...                            # the commit, recorded as made by `line.writer(checkpoint)`
+        line.committed(checkpoint)
+    """
+
+    def __init__(
+        self,
+        where: str,
+        context: SinkContext,
+        named: Callable[[str], J],
+        remembered: Followed[J] | None = None,
+    ) -> None:
+        self._where = where
+        self._context = context
+        self._me: J = named(context.job)
+        former = None if context.predecessor is None else named(context.predecessor)
+        self._followed: tuple[Followed[J], ...] = followed_by(context, former, remembered)
+        self.has_committed = False
+
+    def check(
+        self,
+        writer: J | None,
+        last: int,
+        *,
+        begins: Callable[[], None],
+        name: Callable[[], str] | None = None,
+    ) -> None:
+        """Before a commit on what was looked at.
+
+        Args:
+            writer: The job that made the last commit of this line there; None: the target has none.
+            last: The checkpoint of that commit.
+            begins: Raises ConfigError if this job may not begin a line there.
+            name: The id of `writer`, for messages; None: it is `writer`.
+
+        Raises:
+            ConfigError: another line writes the target, or another job this line.
+            Fenced: another job has taken over from this one.
+        """
+        if self._context.finalizing:
+            return
+        if writer is None:
+            begins()
+        elif not self.follows(writer, last):
+            raise self.succeeded(str(writer) if name is None else name())
+
+    def follows(self, writer: J, last: int) -> bool:
+        """Whether this job may go on behind the commit of checkpoint `last` by job `writer`."""
+        return may_follow(writer, last, me=self._me, followed=self._followed)
+
+    def succeeded(self, writer: str, *, has_written: bool = False) -> UnistreamError:
+        """The error for a commit of job `writer`, which this one does not follow. `has_written`: this attempt
+        has, even if it has not committed."""
+        has_committed = self.has_committed or has_written
+        return succeeded(self._where, self._context, writer=writer, has_committed=has_committed)
+
+    def writer(self, checkpoint_id: int) -> JobId:
+        """The job that a commit up to this checkpoint is recorded as made by."""
+        return writer_of(self._context, checkpoint_id)
+
+    def committed(self, checkpoint_id: int) -> None:
+        """This attempt has committed up to this checkpoint."""
+        if self.writer(checkpoint_id) == self._context.job:
+            self.has_committed, self._followed = True, ()
+
+    def remembered(self, writer: J, last: int) -> Followed[J]:
+        """For the state, after the last commit."""
+        return still_followed(writer, last, self._followed)
 
 
 def succeeded(where: str, context: SinkContext, *, writer: str, has_committed: bool) -> UnistreamError:

@@ -88,7 +88,8 @@ class JsonReader:
     Raises:
         ConfigError: a type cannot be read from JSON.
 
-    >>> from unistream.connector.common.spans import line_spans, padded
+    >>> from unistream.connector.common.buffers import padded
+    >>> from unistream.connector.common.spans import line_spans
     >>> text = b'{"a": 1, "b": "x"}\n{"a": "y"}\n{"b": "z"}'
     >>> found = JsonReader(pa.schema({"a": pa.int64(), "b": pa.string()})).read(
     ...     padded(text), *line_spans(padded(text), len(text))

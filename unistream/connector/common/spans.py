@@ -29,6 +29,7 @@ def span_kernels() -> ModuleType:
 def binary_array(data: UInt8s, starts: Int64s, lengths: Int64s) -> pa.Array[Any]:
     """A copy of the pieces as `pa.large_binary()`; null where the length is below 0.
 
+    >>> from unistream.connector.common.buffers import padded
     >>> binary_array(padded(b"abcd"), np.array([1, 0, 2]), np.array([2, -1, 0])).to_pylist()
     [b'bc', None, b'']
     """
@@ -44,6 +45,7 @@ def binary_array(data: UInt8s, starts: Int64s, lengths: Int64s) -> pa.Array[Any]
 def line_spans(data: UInt8s, size: int) -> tuple[Int64s, Int64s]:
     r"""(starts, lengths) of the lines in the first `size` bytes, without their ends; no lines of blanks.
 
+    >>> from unistream.connector.common.buffers import padded
     >>> line_spans(padded(b"ab\n\r\n c"), 7)
     (array([0, 5]), array([2, 2]))
     """

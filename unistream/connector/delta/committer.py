@@ -35,6 +35,7 @@ from unistream.connector.common import (
     StageFiles,
     TargetMemory,
     check_staged,
+    number_of,
     owner_number,
     rewound,
     uncommitted_elsewhere,
@@ -49,7 +50,7 @@ from unistream.connector.delta.branch import (
     writer_id,
 )
 from unistream.connector.delta.compaction import Compactor
-from unistream.connector.delta.line import Line
+from unistream.connector.delta.line import DeltaLine
 from unistream.connector.delta.overwrite import condition, partitions_of, staged_rows
 from unistream.connector.delta.part import Part, common_schema, files_of, rows_of, visible_rows
 from unistream.connector.delta.positions import owners, positions_metadata
@@ -125,7 +126,7 @@ class DeltaCommitter:
         if auto_compact_files is not None:
             self._compactor = Compactor(table_uri, storage_options, stage, auto_compact_files, tables)
         self._context: SinkContext | None = None
-        self._line: Line | None = None
+        self._line: DeltaLine | None = None
         self._table: LakeTable | None = None
         self._branch = 0
         self._rows = RowTotal()
@@ -152,8 +153,8 @@ class DeltaCommitter:
         not the one that was committed to, and for one that others write; Fenced if another job has taken
         over; Unreachable if an allowed rewind could not be recorded."""
         self._context = context
-        self._line = Line(f"table {self._uri}", context, appends=self._append_to_foreign)
-        self._line.follow(_followed(self._memory.current))
+        followed = _followed(self._memory.current)
+        self._line = DeltaLine(f"table {self._uri}", context, followed, appends=self._append_to_foreign)
         self._table = self._tables.open(self._uri, self._options)
         if self._table is None:
             self._check_target(None)
@@ -236,7 +237,8 @@ class DeltaCommitter:
                 failure = error
                 self._table = None  # it may be inconsistent: load it again
                 continue
-            self._remember(table, newest, self._opened_line().writer(newest), version=version)
+            writer = number_of(self._opened_line().writer(newest))
+            self._remember(table, newest, writer, version=version)
             total, visible = self._total(table, version, todo), visible_rows(parts, todo)
             self._tidy_up(todo)
             return CommitResult(CommitOutcome.COMMITTED, rows_of(files), version, total, visible=visible)
@@ -335,7 +337,7 @@ class DeltaCommitter:
         last = self._last(table, self._branch)
         if last is None and known is not None and known.checkpoint_id:
             last = known.checkpoint_id  # the table lets transactions expire
-        self._opened_line().check(table, last)
+        self._opened_line().check_table(table, last)
 
     def _remember(
         self, table: LakeTable, checkpoint_id: int, writer: int | None, version: int | None = None
@@ -482,7 +484,7 @@ class DeltaCommitter:
         last = last_of(former, context, newest_branch(former, context, uri)) or 0
         return None if last >= checkpoint_id else f"it has this sink's output up to checkpoint {last} only"
 
-    def _opened_line(self) -> Line:
+    def _opened_line(self) -> DeltaLine:
         assert self._line is not None, "the committer is not open"
         return self._line
 

@@ -8,72 +8,48 @@ first record.
 from __future__ import annotations
 
 from unistream.connector.common import kept_snapshot
-from unistream.connector.file.sink_stage import CommitRecord, FileStage, FolderLine
-from unistream.port.line import (
-    Followed,
-    LineCommit,
-    followed_by,
-    foreign_line,
-    may_follow,
-    still_followed,
-    succeeded,
-)
+from unistream.connector.file.sink_stage import CommitRecord, FileStage, FirstLine
+from unistream.port.line import Followed, LineCommit, SinkLine, foreign_line
 from unistream.port.sink import SinkContext
 
 
-class Line:
-    """The line of one sink.
+class FolderLine(SinkLine[str]):
+    """The line of a sink of a folder.
 
     Args:
-        where: The folder, for messages.
         appends: It may begin next to another line.
-
-    Attributes:
-        has_committed: This attempt has made a commit, so it follows nobody else any more.
     """
 
-    def __init__(self, where: str, stage: FileStage, context: SinkContext, *, appends: bool) -> None:
-        self._where = where
+    def __init__(
+        self,
+        where: str,
+        stage: FileStage,
+        context: SinkContext,
+        remembered: Followed[str] | None,
+        *,
+        appends: bool,
+    ) -> None:
+        super().__init__(where, context, str, remembered)
         self._stage = stage
-        self._context = context
         self._appends = appends
-        self.has_committed = False
-        self._followed: tuple[Followed[str], ...] = ()
 
-    def follow(self, remembered: Followed[str] | None) -> None:
-        """`remembered`: from the restored state."""
-        self._followed = followed_by(self._context, self._context.predecessor, remembered)
-
-    def remembered(self, job: str, last: int) -> Followed[str]:
-        """For the state, after this last commit."""
-        return still_followed(job, last, self._followed)
-
-    def committed(self) -> None:
-        """This attempt has made a commit, in its own name."""
-        self.has_committed, self._followed = True, ()
-
-    def check(self, newest: CommitRecord | None) -> None:
-        """Before a record behind `newest`.
-
-        Raises:
-            ConfigError: another line writes the folder, or another job this line.
-            Fenced: another job has taken over from this one.
-        """
-        context = self._context
-        if context.finalizing:
-            return
-        if newest is None:
-            if not self._appends:
-                check_no_other(self._where, self._stage, context.lineage)
-        elif newest.job and not may_follow(
-            newest.job, newest.checkpoint_id, me=context.job, followed=self._followed
-        ):
-            raise succeeded(self._where, context, writer=newest.job, has_committed=self.has_committed)
+    def check_record(self, newest: CommitRecord | None) -> None:
+        """Before a record behind `newest`. Raises as `check`."""
+        if newest is None or newest.job:  # records of earlier versions name no job
+            self.check(
+                None if newest is None else newest.job,
+                0 if newest is None else newest.checkpoint_id,
+                begins=self._check_begins,
+            )
 
     def begin(self) -> None:
         """Before the first record. Raises ConfigError: another line was faster."""
-        self._stage.begin_line(FolderLine(lineage=self._context.lineage, sink_uid=self._context.sink_uid))
-        if not self._appends and not self._context.finalizing:
+        self._stage.begin_line(FirstLine(lineage=self._context.lineage, sink_uid=self._context.sink_uid))
+        if not self._context.finalizing:
+            self._check_begins()
+
+    def _check_begins(self) -> None:
+        if not self._appends:
             check_no_other(self._where, self._stage, self._context.lineage)
 
 

@@ -38,10 +38,10 @@ from unistream.connector.common import (
     rewound,
     uncommitted_elsewhere,
 )
-from unistream.connector.file.line import Line
+from unistream.connector.file.line import FolderLine
 from unistream.connector.file.sink_parts import PartFile, decode_committable, staging_owners
 from unistream.connector.file.sink_stage import RECORDS_KEPT, CommitRecord, FileStage, FileTarget
-from unistream.port.line import Followed, writer_of
+from unistream.port.line import Followed
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
 
@@ -67,7 +67,7 @@ class FileSinkCommitter:
         self._stage = stage
         self._allow_rewind = allow_rewind
         self._append_to_foreign = append_to_foreign
-        self._line: Line | None = None
+        self._line: FolderLine | None = None
         self._context: SinkContext | None = None
         self._memory = TargetMemory(FileTarget, "file", root)
 
@@ -91,9 +91,10 @@ class FileSinkCommitter:
         folder without a record of the last commit, and for one that others write; Fenced if another job has
         taken over."""
         self._context = context
-        self._line = Line(self._where, self._stage, context, appends=self._append_to_foreign)
         known = self._memory.current
-        self._line.follow(None if known is None or not known.job else Followed(known.job, known.until))
+        followed = None if known is None or not known.job else Followed(known.job, known.until)
+        appends = self._append_to_foreign
+        self._line = FolderLine(self._where, self._stage, context, followed, appends=appends)
         number, newest = self._newest()
         rewinds = newest is not None and newest.checkpoint_id > context.committed_max
         if newest is not None and rewinds and not self._allow_rewind:
@@ -157,7 +158,7 @@ class FileSinkCommitter:
         decided = CommitRecord(
             checkpoint_id=checkpoint_id,
             files=files,
-            job=writer_of(context, checkpoint_id),
+            job=self._opened_line().writer(checkpoint_id),
             snapshot=permit.snapshot,
             committed_us=time.time_ns() // 1_000,
             lineage=context.lineage,
@@ -166,8 +167,7 @@ class FileSinkCommitter:
         if not self._decide(number + 1, decided):
             return None
         crash_point("file.recorded")
-        if decided.job == context.job:
-            self._opened_line().committed()
+        self._opened_line().committed(checkpoint_id)
         self._remember(checkpoint_id, decided.job)
         self._finish(number + 1, decided, checked=True)
         self._remove_losers()
@@ -196,7 +196,7 @@ class FileSinkCommitter:
 
     def _check_line(self, newest: CommitRecord | None) -> None:
         """Raises ConfigError, Fenced: this job may not commit to it."""
-        self._opened_line().check(newest)
+        self._opened_line().check_record(newest)
 
     def _decide(self, number: int, record: CommitRecord) -> bool:
         context = self._opened()
@@ -276,7 +276,7 @@ class FileSinkCommitter:
                 return True
         return False
 
-    def _opened_line(self) -> Line:
+    def _opened_line(self) -> FolderLine:
         assert self._line is not None, "the committer is not open"
         return self._line
 

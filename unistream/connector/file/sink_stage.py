@@ -61,7 +61,7 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
     lineage: str = ""
 
 
-class FolderLine(msgspec.Struct, frozen=True, kw_only=True):
+class FirstLine(msgspec.Struct, frozen=True, kw_only=True):
     """The line of jobs that writes the folder."""
 
     lineage: str
@@ -80,7 +80,7 @@ class FileTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _RECORD: Final = msgspec.json.Decoder(CommitRecord)
-_LINE: Final = msgspec.json.Decoder(FolderLine)
+_LINE: Final = msgspec.json.Decoder(FirstLine)
 
 
 class FileStage:
@@ -286,7 +286,7 @@ class FileStage:
         """URL of what `set_finished` makes."""
         return str(self._system.unstrip_protocol(_mark(self._record_path(lineage, sink_uid, number))))
 
-    def begin_line(self, line: FolderLine) -> None:
+    def begin_line(self, line: FirstLine) -> None:
         """Records that this line writes the folder, unless another one does.
 
         Raises:
@@ -294,12 +294,12 @@ class FileStage:
         """
         self._files.create_first(self._line_path, msgspec.json.encode(line))
 
-    def lines(self) -> list[FolderLine | str]:
+    def lines(self) -> list[FirstLine | str]:
         """The line that writes the folder, and the folders of records of sinks of any line. Raises
         CorruptSnapshot, Unreachable."""
         names = self._files.names(f"{self._root}/_unistream")
         folders = (name for name in names if not name.startswith(".") and not name.endswith(".json"))
-        found: list[FolderLine | str] = list(folders)  # hidden: a file that a kill kept from its name
+        found: list[FirstLine | str] = list(folders)  # hidden: a file that a kill kept from its name
         return [self._read(self._line_path, _LINE), *found] if "line.json" in names else found
 
     def _read(self, path: str, decoder: msgspec.json.Decoder[R]) -> R:

@@ -38,7 +38,7 @@ from unistream.connector.common import (
 )
 from unistream.connector.iceberg.catalog import TableAddress, answering
 from unistream.connector.iceberg.former import not_in_former
-from unistream.connector.iceberg.line import IcebergTarget, Line, check_target
+from unistream.connector.iceberg.line import IcebergLine, IcebergTarget, check_target
 from unistream.connector.iceberg.part import (
     Part,
     files_of,
@@ -117,7 +117,7 @@ class IcebergCommitter:
         self._tables = tables
         self._attempts = attempts
         self._context: SinkContext | None = None
-        self._line: Line | None = None
+        self._line: IcebergLine | None = None
         self._lake: LakeTable | None = None
         self._is_current = False  # nobody has changed the table since it was looked at, as far as is known
         self._rewinds = 0
@@ -146,8 +146,8 @@ class IcebergCommitter:
         that others write; Fenced if another job has taken over; Unreachable: the catalogue does not answer,
         or an allowed rewind could not be recorded."""
         self._context = context
-        self._line = Line(self._where, context, appends=self._append_to_foreign)
-        self._line.follow(self._remembered.current)
+        known = self._remembered.current
+        self._line = IcebergLine(self._where, context, known, appends=self._append_to_foreign)
         self._lake = self._tables(self._address)
         table = self._lake.load()
         if table is None:
@@ -163,7 +163,7 @@ class IcebergCommitter:
                 raise self._rewound(last)
             self._begin_again(last)
         else:
-            self._line.check(found)
+            self._line.check_records(found)
         last = self._own(self._records(self._lake.table))
         if self._remembered.current is None or last is not None:
             self._remember(last)
@@ -374,7 +374,7 @@ class IcebergCommitter:
         self._check_target(table, found)
         if table is None or any(one.table_id != str(table.metadata.table_uuid) for one in staged):
             raise self._another(table, staged)
-        self._opened_line().check(found)
+        self._opened_line().check_records(found)
         check_known(self._where, table, staged)
         return table, found
 
@@ -580,7 +580,7 @@ class IcebergCommitter:
         last = self._own(found)
         return None if last is None else last.version
 
-    def _opened_line(self) -> Line:
+    def _opened_line(self) -> IcebergLine:
         assert self._line is not None, "the committer is not open"
         return self._line
 

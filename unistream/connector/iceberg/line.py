@@ -12,7 +12,7 @@ import msgspec
 
 from unistream.connector.common import changed_target
 from unistream.connector.iceberg.record import Recorded, Records, check_no_other
-from unistream.port.line import Followed, followed_by, may_follow, still_followed, succeeded, writer_of
+from unistream.port.line import Followed, SinkLine
 from unistream.port.sink import SinkContext
 
 STATE_FORMAT: Final = 1
@@ -59,59 +59,26 @@ def _difference(target: IcebergTarget, table_id: str | None, last: Recorded | No
     return None
 
 
-class Line:
-    """The line of jobs of one sink.
+class IcebergLine(SinkLine[str]):
+    """The line of a sink of an Iceberg table.
 
     Args:
-        where: The table, for messages.
-        context: Of the committer.
         appends: It may begin next to another line.
-
-    Attributes:
-        has_committed: This attempt has made a commit, so it follows nobody else any more.
     """
 
-    def __init__(self, where: str, context: SinkContext, *, appends: bool) -> None:
-        self._where = where
-        self._context = context
+    def __init__(
+        self, where: str, context: SinkContext, remembered: IcebergTarget | None, *, appends: bool
+    ) -> None:
+        known = remembered and remembered.job and Followed(remembered.job, remembered.until)
+        super().__init__(where, context, str, known or None)
         self._appends = appends
-        self.has_committed = False
-        self._followed: tuple[Followed[str], ...] = ()
 
-    def follow(self, remembered: IcebergTarget | None) -> None:
-        """`remembered`: from the restored state."""
-        known = (
-            None if remembered is None or not remembered.job else Followed(remembered.job, remembered.until)
+    def check_records(self, found: Records) -> None:
+        """Before a commit behind these records. Raises as `check`."""
+        lineage = self._context.lineage
+        last = found.get((lineage, self._context.sink_uid))
+        self.check(
+            None if last is None else last.job,
+            0 if last is None else last.checkpoint,
+            begins=lambda: None if self._appends else check_no_other(self._where, found, lineage),
         )
-        predecessor = None if self._context.predecessor is None else str(self._context.predecessor)
-        self._followed = followed_by(self._context, predecessor, known)
-
-    def remembered(self, job: str, last: int) -> Followed[str]:
-        """For the state, after this last commit."""
-        return still_followed(job, last, self._followed)
-
-    def check(self, found: Records) -> None:
-        """Before a commit.
-
-        Raises:
-            ConfigError: another line writes the table, or another job this line.
-            Fenced: another job has taken over from this one.
-        """
-        context = self._context
-        if context.finalizing:
-            return
-        last = found.get((context.lineage, context.sink_uid))
-        if last is None:
-            if not self._appends:
-                check_no_other(self._where, found, context.lineage)
-        elif not may_follow(last.job, last.checkpoint, me=str(context.job), followed=self._followed):
-            raise succeeded(self._where, context, writer=last.job, has_committed=self.has_committed)
-
-    def writer(self, checkpoint_id: int) -> str:
-        """The job that a commit up to this checkpoint is recorded as made by."""
-        return str(writer_of(self._context, checkpoint_id))
-
-    def committed(self, checkpoint_id: int) -> None:
-        """This attempt has committed up to this checkpoint."""
-        if self.writer(checkpoint_id) == self._context.job:
-            self.has_committed, self._followed = True, ()

@@ -46,15 +46,7 @@ from unistream.connector.sql.statements import (
 )
 from unistream.connector.sql.transaction import SqlTransaction
 from unistream.port.group import TableVersion
-from unistream.port.line import (
-    Followed,
-    OnForeign,
-    followed_by,
-    may_follow,
-    still_followed,
-    succeeded,
-    writer_of,
-)
+from unistream.port.line import Followed, OnForeign, SinkLine
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
 
@@ -87,8 +79,7 @@ class SqlCommitter:
         self._on_foreign = on_foreign
         self._database: Database | None = None
         self._remembered: Remembered | None = None
-        self._followed: tuple[Followed[str], ...] = ()
-        self._has_committed = False
+        self._line: SinkLine[str] | None = None
         self._tidied: set[str] = set()  # staging tables without rows of former jobs
         self._rewinds = 0
 
@@ -112,7 +103,7 @@ class SqlCommitter:
         self._context = context
         remembered = self._remembered
         known = None if remembered is None else Followed(remembered.job, remembered.until)
-        self._followed = followed_by(context, context.predecessor, known)
+        self._line = SinkLine(f"table {self._target}", context, str, known)
         self._database = Database(self._table.url)
         self._address = self._table.address
         self._commits = commits_table(self._target.schema)
@@ -229,6 +220,11 @@ class SqlCommitter:
         assert self._database is not None, "open() comes first"
         return self._database
 
+    @property
+    def _opened_line(self) -> SinkLine[str]:
+        assert self._line is not None, "open() comes first"
+        return self._line
+
     # --- in a transaction ---------------------------------------------------------------------------
 
     def _last(self, connection: Connection) -> Recorded | None:
@@ -247,12 +243,7 @@ class SqlCommitter:
             self._opened.lock(connection, self._table.lock)
             now = self._last(connection)
             if now != last:
-                raise succeeded(
-                    f"table {self._target}",
-                    context,
-                    writer=last.job if now is None else now.job,
-                    has_committed=False,
-                )
+                raise self._opened_line.succeeded(last.job if now is None else now.job)
             self._write_record(
                 connection,
                 label=label,
@@ -267,17 +258,18 @@ class SqlCommitter:
 
     def _check(self, connection: Connection, last: Recorded | None) -> None:
         """Raises ConfigError, Fenced: this job may not commit behind `last`."""
-        context, where = self._context, f"table {self._target}"
-        if context.finalizing:
-            return
-        if last is not None:
-            if not may_follow(last.job, last.checkpoint, me=context.job, followed=self._followed):
-                raise succeeded(where, context, writer=last.job, has_committed=self._has_committed)
-            return
+        self._opened_line.check(
+            None if last is None else last.job,
+            0 if last is None else last.checkpoint,
+            begins=lambda: self._check_begins(connection),
+        )
+
+    def _check_begins(self, connection: Connection) -> None:
+        lineage = self._context.lineage
         found = [recorded(row._mapping) for row in connection.execute(select(self._commits))]
-        others = [one for one in found if one.target == str(self._target) and one.lineage != context.lineage]
+        others = [one for one in found if one.target == str(self._target) and one.lineage != lineage]
         if others and self._on_foreign == "refuse":
-            raise foreign(where, others)
+            raise foreign(f"table {self._target}", others)
 
     def _tables(self, connection: Connection) -> Tables:
         return tables(self._opened, connection, self._target)
@@ -365,7 +357,7 @@ class SqlCommitter:
                 connection.execute(remove_part(source, one.part))
             if is_last:
                 connection.execute(remove_rivals(source, [one.part for one in of_stage]))
-            elif self._has_committed and stage not in self._tidied:
+            elif self._opened_line.has_committed and stage not in self._tidied:
                 connection.execute(remove_former(source, self._context.job))
                 self._tidied.add(stage)
 
@@ -374,7 +366,7 @@ class SqlCommitter:
     ) -> None:
         """Raises ConfigError: the rows went into another table than was there `before` them: its name was
         looked up again when a transaction that had dropped it let this one go on."""
-        job, label = writer_of(self._context, checkpoint_id), self._label(checkpoint_id)
+        job, label = self._opened_line.writer(checkpoint_id), self._label(checkpoint_id)
         now = self._tables(connection)
         if is_another(before.identity, now.identity):
             done = f"was committing checkpoint {checkpoint_id}"
@@ -397,13 +389,12 @@ class SqlCommitter:
         connection.execute(record(self._opened.dialect, self._commits, values))
 
     def _note(self, checkpoint_id: CheckpointId) -> None:
-        job = writer_of(self._context, checkpoint_id)
-        if job == self._context.job:
-            self._has_committed, self._followed = True, ()
+        self._opened_line.committed(checkpoint_id)
+        job = self._opened_line.writer(checkpoint_id)
         self._remember(job, checkpoint_id, self._label(checkpoint_id))
 
     def _remember(self, job: str, checkpoint: int, label: int) -> None:
-        followed = still_followed(job, checkpoint, self._followed)
+        followed = self._opened_line.remembered(job, checkpoint)
         self._remembered = Remembered(
             job=followed.job, until=followed.until, address=self._address, label=label
         )

@@ -26,7 +26,7 @@ from unistream.connector.kafka.record.transactions import (
     decode_committable,
     open_too_long,
 )
-from unistream.connector.kafka.sink.sink_line import Line, Remembered, decode_remembered
+from unistream.connector.kafka.sink.sink_line import Remembered, TopicLine, decode_remembered
 from unistream.connector.kafka.sink.sink_target import OnLost
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
@@ -102,7 +102,7 @@ class KafkaCommitter:
         self._context = context
         self._naming = Naming.of(self._prefix, context.lineage, context.sink_uid)
         self._asks = context.restored is not None or not context.checkpointing
-        self._line = Line(self._producing, self._naming, self._topic, context, self._remembered)
+        self._line = TopicLine(self._producing, self._naming, self._topic, context, self._remembered)
         last = self._line.last(context.index)
         self._line.know(last)
         if last is not None and self._line.check(last, self._on_rewind):
@@ -209,7 +209,7 @@ class KafkaCommitter:
     def _claim(self, todo: Sequence[KafkaCommittable], checkpoint_id: CheckpointId) -> None:
         """Before anything is taken for committed: two jobs that start from one snapshot use the same labels.
 
-        Raises what `Line.claim` returns, when nobody can commit these transactions any more.
+        Raises what `TopicLine.claim` returns, when nobody can commit these transactions any more.
         """
         if not todo:
             return

@@ -28,14 +28,7 @@ from unistream.connector.common import OnRewind, rewound
 from unistream.connector.kafka.broker.record_change import change_record
 from unistream.connector.kafka.broker.wire import Producing, Recorded
 from unistream.connector.kafka.record.transactions import Naming, checkpoint_of, label_of, rewinds_of
-from unistream.port.line import (
-    Followed,
-    followed_by,
-    may_follow,
-    still_followed,
-    succeeded,
-    writer_of,
-)
+from unistream.port.line import Followed, SinkLine
 from unistream.port.sink import SinkContext
 
 CHOICES: Final = "; or set on_rewind='allow_duplicates' and accept duplicates"
@@ -76,8 +69,8 @@ class _Refused(Exception):
     """Ends a change of the record."""
 
 
-class Line:
-    """The record of one sink.
+class TopicLine:
+    """The record of the last commit of one sink, and who may change it.
 
     Args:
         producing: Connections; the caller closes them.
@@ -98,12 +91,16 @@ class Line:
         self._where = f"topic {topic!r}"
         self._context = context
         known = None if remembered is None else Followed(remembered.job, remembered.until)
-        self._followed = followed_by(context, context.predecessor, known)
+        self._line = SinkLine(self._where, context, str, known)
         self._last: Last | None = None
         self._seen = {context.job, context.predecessor, ""}  # jobs that are no rivals
         self._has_looked = False
-        self.has_committed = False  # in this attempt, as this job
         self._has_taken = False
+
+    @property
+    def has_committed(self) -> bool:
+        """In this attempt, as this job."""
+        return self._line.has_committed
 
     def last(self, subtask: int) -> Last | None:
         """The last commit, as far as it is known without waiting. `subtask`: whose own record counts too, for
@@ -159,7 +156,7 @@ class Line:
         def decide(found: Recorded | None) -> tuple[int, str]:
             now = None if found is None else _decoded(found)
             if now is not None and now.job != context.job and (now.label, now.job) != (last.label, last.job):
-                raise succeeded(self._where, context, writer=now.job, has_committed=False)
+                raise self._line.succeeded(now.job)
             return label, note
 
         self._changed(decide)
@@ -171,7 +168,7 @@ class Line:
         Raises:
             OutcomeUnknown, Transient: the record could not be changed; nothing is known.
         """
-        job = writer_of(self._context, checkpoint_id)
+        job = self._line.writer(checkpoint_id)
         is_own = job == self._context.job
 
         def decide(last: Last | None) -> Last | None:
@@ -180,8 +177,8 @@ class Line:
             return Last(label=label, job=job, taken="" if is_own or last is None else last.taken)
 
         refusal = self._claimed(decide)
-        if refusal is None and is_own:
-            self.has_committed, self._followed = True, ()
+        if refusal is None:
+            self._line.committed(checkpoint_id)
         return refusal
 
     def take_over(self) -> tuple[set[str], UnistreamError | None]:
@@ -224,7 +221,7 @@ class Line:
         last = self._last
         if last is None or not last.job:
             return None
-        one = still_followed(last.job, last.checkpoint, self._followed)
+        one = self._line.remembered(last.job, last.checkpoint)
         return Remembered(job=one.job, until=one.until, label=last.label)
 
     def know(self, last: Last | None) -> None:
@@ -233,14 +230,13 @@ class Line:
 
     def _refusal(self, last: Last) -> UnistreamError | None:
         job, me = last.job, self._context.job
-        if job and not may_follow(job, last.checkpoint, me=me, followed=self._followed):
+        if job and not self._line.follows(job, last.checkpoint):
             return self._succeeded(job)
         had_it = self._has_taken or me in (job, self._context.predecessor)
         return self._succeeded(last.taken) if had_it and last.taken not in ("", me) else None
 
     def _succeeded(self, job: str) -> UnistreamError:
-        has_written = self.has_committed or self._has_taken
-        return succeeded(self._where, self._context, writer=job, has_committed=has_written)
+        return self._line.succeeded(job, has_written=self._has_taken)
 
     def _claimed(self, decide: Callable[[Last | None], Last | None]) -> UnistreamError | None:
         """Changes the record, unless its last commit is of a job that this one may not follow."""

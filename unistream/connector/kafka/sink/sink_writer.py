@@ -44,7 +44,7 @@ from unistream.connector.kafka.record.transactions import (
 )
 from unistream.connector.kafka.sink.outgoing import Encoder
 from unistream.connector.kafka.sink.send import Sender
-from unistream.connector.kafka.sink.sink_line import Line
+from unistream.connector.kafka.sink.sink_line import TopicLine
 from unistream.connector.kafka.sink.sink_target import Target
 from unistream.connector.kafka.sink.sink_topic import WriterState, check_restored, topic_now
 from unistream.model.elements import Batch
@@ -85,7 +85,7 @@ class KafkaSinkWriter:
         self._connections: Producing | None = None
         self._has_sent = False  # since the topic was looked at
         self._has_left = False  # transactions of former attempts may be open
-        self._line: Line | None = None
+        self._line: TopicLine | None = None
 
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
         self._context = context
@@ -114,7 +114,7 @@ class KafkaSinkWriter:
     def _open_transactional(self) -> None:
         """Raises ConfigError: a rewind that is not allowed. Which job writes the line is the committer's."""
         context = self._context
-        line = self._line = Line(self._producing, self._naming, self._target.topic, context)
+        line = self._line = TopicLine(self._producing, self._naming, self._target.topic, context)
         last = line.last(context.index)
         label = 0 if last is None else last.label
         is_rewind = checkpoint_of(label) > context.committed_max
