@@ -125,5 +125,13 @@ from unistream.connector.common.splits import (
     encoded_split,
 )
 from unistream.connector.common.stage_files import OnRewind, StageFiles, absolute, check_sink_options
+from unistream.connector.common.target_committer import (
+    ATTEMPTS_MAX,
+    Committed,
+    Conflict,
+    Part,
+    TargetCommitter,
+    Unknown,
+)
 from unistream.connector.common.text_times import parsed as parsed_times
 from unistream.connector.common.untimed import untimed

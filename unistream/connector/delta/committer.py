@@ -5,10 +5,10 @@ by the same commit that adds the files. Several checkpoints of one notification 
 newest id, so that no reader sees a part of them.
 
     look     newest snapshot, last version under our id; refused if it is not the table that was committed to
-    done?    checkpoints <= last version  ->  already committed
     check    the schema still fits, every file exists with its size
     commit   on exactly this snapshot
-    retry    after a conflict or an unknown outcome: the newest snapshot shows the result
+
+`unistream.connector.common.target_committer` tries until the table shows the result.
 
 The commit also says which job of which line of jobs made it (`line`): a table that another line writes, or
 that another successor of the restored snapshot has taken over, is refused.
@@ -21,19 +21,20 @@ committer of an older branch is fenced.
 
 from __future__ import annotations
 
-import os
-import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
-
-import pyarrow as pa
+from collections.abc import Mapping, Sequence
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown, Unreachable
+from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, Unreachable
 from unistream.connector.common import (
+    ATTEMPTS_MAX,
+    Committed,
+    Conflict,
+    Part,
     StageFiles,
+    TargetCommitter,
     TargetMemory,
+    Unknown,
     check_staged,
     number_of,
     owner_number,
@@ -52,7 +53,7 @@ from unistream.connector.delta.branch import (
 from unistream.connector.delta.compaction import Compactor
 from unistream.connector.delta.line import DeltaLine
 from unistream.connector.delta.overwrite import condition, partitions_of, staged_rows
-from unistream.connector.delta.part import Part, common_schema, files_of, rows_of, visible_rows
+from unistream.connector.delta.part import common_schema, files_of
 from unistream.connector.delta.positions import owners, positions_metadata
 from unistream.connector.delta.row_total import RowTotal
 from unistream.connector.delta.schema import check_fits
@@ -67,25 +68,20 @@ from unistream.connector.delta.table import (
     LINEAGE_KEY,
     SINK_KEY,
     SNAPSHOT_KEY,
-    Conflict,
     LakeTable,
     Removed,
     TableCommit,
-    Unknown,
 )
 from unistream.connector.delta.upsert import rows_to_merge
 from unistream.port.group import TableVersion
 from unistream.port.line import Followed
 from unistream.port.operator import CommitPermit
-from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext
+from unistream.port.sink import CommitRequest, SinkContext
 
-ATTEMPTS_MAX: Final = (
-    20  # conflicts or unknown outcomes of one commit; each conflict is another commit's success
-)
-BACKOFF_MAX_S: Final = 0.5
+Parts = Sequence[Part[DeltaCommittable]]
 
 
-class DeltaCommitter:
+class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
     """The one committer of a table sink.
 
     Args:
@@ -113,6 +109,7 @@ class DeltaCommitter:
         tables: type[LakeTable] = LakeTable,
         attempts: int = ATTEMPTS_MAX,
     ) -> None:
+        super().__init__(f"table {table_uri}", attempts=attempts)
         self._uri = table_uri
         self._partition_by = partition_by
         self._create = create
@@ -121,26 +118,18 @@ class DeltaCommitter:
         self._options = storage_options
         self._stage = stage
         self._tables = tables
-        self._attempts = attempts
         self._compactor: Compactor | None = None
         if auto_compact_files is not None:
             self._compactor = Compactor(table_uri, storage_options, stage, auto_compact_files, tables)
-        self._context: SinkContext | None = None
         self._line: DeltaLine | None = None
         self._table: LakeTable | None = None
         self._branch = 0
         self._rows = RowTotal()
         self._memory = TargetMemory(DeltaTarget, "Delta", table_uri)
-        self._jitter = random.Random(os.urandom(8))  # noqa: S311 - spreads retries, guards nothing
 
     @property
     def connector(self) -> str:
         return "delta"
-
-    @property
-    def is_sole(self) -> bool:
-        """The table knows one version for each checkpoint."""
-        return True
 
     def restore_state(self, items: Sequence[bytes]) -> None:
         self._memory.restore(items)
@@ -174,22 +163,6 @@ class DeltaCommitter:
         if self._memory.current is None or writer is not None:
             self._remember(self._table, self._last(self._table, self._branch) or 0, writer)
 
-    def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
-        return self.commit_all(permit, [request])
-
-    def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
-        """One transaction, with the newest checkpoint as its version."""
-        context = self._opened()
-        permit.require(context.lineage, max(request.checkpoint_id for request in requests))
-        parts: list[Part] = []
-        for request in requests:
-            staged = self._of_this_table(request)
-            parts += [Part(request.checkpoint_id, staged)] if staged else []
-        if parts:
-            return self._commit(permit, parts)
-        is_done = any(request.committables for request in requests)
-        return CommitResult(CommitOutcome.ALREADY_COMMITTED if is_done else CommitOutcome.COMMITTED)
-
     def close(self) -> None:
         self._table = None
         if self._compactor is not None:
@@ -205,74 +178,55 @@ class DeltaCommitter:
         self._find_table()
         return self.table_version()
 
-    def _commit(self, permit: CommitPermit, parts: Sequence[Part]) -> CommitResult:
-        schema = common_schema(self._uri, [one for part in parts for one in part.staged])
-        newest, files = max(part.checkpoint_id for part in parts), files_of(parts)
-        failure: Exception | None = None  # of the last attempt, if its outcome is unknown
-        attempted: list[Part] = []
-        for _ in self._tries():
-            try:
-                table = self._look(schema, files)
-            except Unreachable as error:
-                if not attempted:
-                    raise
-                failure = error
-                continue
-            self._check_line(table)
-            todo = self._todo(table, parts)
-            if not todo:
-                self._remember(table, newest, table.transaction_version(writer_id(self._opened())))
-                outcome = CommitOutcome.COMMITTED if attempted else CommitOutcome.ALREADY_COMMITTED
-                rows = rows_of(files) if attempted else 0
-                return CommitResult(outcome, rows, table.version, visible=visible_rows(parts, attempted))
-            files = files_of(todo)
-            check_fits(table.shape, schema, self._partition_by)  # deltalake does not check either
-            if not self._has_staged(table, files):
-                continue
-            attempted, failure, version = todo, None, table.version + 1
-            try:
-                if not self._is_first(table, permit, newest, todo):
-                    continue
-            except Unknown as error:
-                failure = error
-                self._table = None  # it may be inconsistent: load it again
-                continue
-            writer = number_of(self._opened_line().writer(newest))
-            self._remember(table, newest, writer, version=version)
-            total, visible = self._total(table, version, todo), visible_rows(parts, todo)
-            self._tidy_up(todo)
-            return CommitResult(CommitOutcome.COMMITTED, rows_of(files), version, total, visible=visible)
-        if failure is None:  # lost every race
-            return CommitResult(CommitOutcome.RETRY)
-        raise OutcomeUnknown(
-            f"table {self._uri}: whether checkpoint {newest} was committed is unknown "
-            f"after {self._attempts} attempts: {failure}"
-        ) from failure
+    # --- a commit -----------------------------------------------------------------------------------
 
-    def _tries(self) -> Iterator[int]:
-        """The numbers of attempts, each when its time has come."""
-        for attempt in range(self._attempts):
-            if attempt:
-                time.sleep(self._jitter.uniform(0, min(BACKOFF_MAX_S, 0.01 * 2**attempt)))
-            yield attempt
+    def _look(self, parts: Parts) -> LakeTable:
+        """The newest snapshot; creates the table if none was committed to."""
+        if self._find_table() is None:
+            if not self._create:
+                raise ConfigError(f"table {self._uri} does not exist any more")
+            self._check_staged(files_of(parts))
+            schema = common_schema(self._uri, [one for part in parts for one in part.staged])
+            self._table = self._tables.create(self._uri, self._options, schema, self._partition_by)
+        assert self._table is not None, "it was found or created"
+        self._check_line(self._table)
+        return self._table
 
-    def _is_first(self, table: LakeTable, permit: CommitPermit, newest: int, todo: Sequence[Part]) -> bool:
-        """Commits on exactly this snapshot. False: somebody else has. Raises as `_write`."""
-        files = files_of(todo)
+    def _check(self, seen: LakeTable, todo: Parts) -> None:
+        schema = common_schema(self._uri, [one for part in todo for one in part.staged])
+        check_fits(seen.shape, schema, self._partition_by)  # deltalake does not check either
+        self._check_staged(files_of(todo))
+
+    def _has_moved(self, seen: LakeTable) -> bool:
+        looked_at = seen.version
+        now = self._find_table()
+        return now is None or now.version != looked_at
+
+    def _commit(self, seen: LakeTable, permit: CommitPermit, newest: int, todo: Parts) -> Committed:
+        version = seen.version + 1
         try:
             crash_point("delta.before_append")
-            self._write(table, self._table_commit(table, permit, newest, files), todo)
-            self._opened_line().committed(newest)
-            crash_point("delta.appended")
-        except Conflict:
-            return False
-        except Unreachable:
-            if self._has_staged(table, files):
-                raise
-            return False
-        return True
+            self._write(seen, self._table_commit(seen, permit, newest, files_of(todo)), todo)
+        except (Unknown, OutcomeUnknown):
+            self._table = None  # it may be inconsistent: load it again
+            raise
+        except Unreachable as error:
+            if not self._is_staged(seen, todo):
+                raise Conflict(str(error)) from error
+            raise
+        self._opened_line().committed(newest)
+        crash_point("delta.appended")
+        writer = number_of(self._opened_line().writer(newest))
+        self._remember(seen, newest, writer, version=version)
+        total = self._total(seen, version, todo)
+        self._tidy_up(todo)
+        return Committed(version, total)
 
-    def _write(self, table: LakeTable, commit: TableCommit, parts: Sequence[Part]) -> None:
+    def _found(self, seen: LakeTable, newest: int, attempted: Parts) -> int | None:
+        self._remember(seen, newest, seen.transaction_version(writer_id(self._opened())))
+        return seen.version
+
+    def _write(self, table: LakeTable, commit: TableCommit, parts: Parts) -> None:
         """Raises as `LakeTable.append`; Unreachable: staged rows cannot be read."""
         staged = [one for part in parts for one in part.staged]
         ((upsert, overwrites),) = {(one.upsert, one.overwrite) for one in staged}
@@ -286,15 +240,15 @@ class DeltaCommitter:
         else:
             table.append(commit)
 
-    def _total(self, table: LakeTable, version: int, parts: Sequence[Part]) -> int | None:
+    def _total(self, table: LakeTable, version: int, parts: Parts) -> int | None:
         """Rows of the whole table. `table`: before a commit that appended (or that had nothing to replace),
         after one that replaced rows."""
         if table.version == version:
             return self._rows.replaced(table)
         appended = [one for part in parts for one in part.staged if one.upsert is None and not one.overwrite]
-        return self._rows.appended(table, version, sum(rows_of(one.files) for one in appended))
+        return self._rows.appended(table, version, sum(file.rows for one in appended for file in one.files))
 
-    def _tidy_up(self, parts: Sequence[Part]) -> None:
+    def _tidy_up(self, parts: Parts) -> None:
         """Removes files that no version of the table has (what a crash leaves, `vacuum` removes), and lets
         small ones be compacted."""
         if self._compactor is not None:
@@ -303,16 +257,6 @@ class DeltaCommitter:
             for one in part.staged:
                 for file in () if one.goes_in_whole else one.files:
                     self._stage.remove(file.path)
-
-    def _look(self, schema: pa.Schema, files: Sequence[DeltaFile]) -> LakeTable:
-        """The newest snapshot; creates the table for `files` if none was committed to."""
-        if self._find_table() is None:
-            if not self._create:
-                raise ConfigError(f"table {self._uri} does not exist any more")
-            self._check_staged(files)
-            self._table = self._tables.create(self._uri, self._options, schema, self._partition_by)
-        assert self._table is not None, "it was found or created"
-        return self._table
 
     def _find_table(self) -> LakeTable | None:
         """The newest snapshot, checked; None: there is no table."""
@@ -365,43 +309,30 @@ class DeltaCommitter:
         )
         return rewound(f"table {self._uri} (version {table.version})", context, last, choices)
 
-    def _todo(self, table: LakeTable, parts: Sequence[Part]) -> list[Part]:
-        """What is not committed yet. Raises Fenced if a newer branch has begun."""
-        if self._last(table, self._branch + 1) is not None:
+    def _todo(self, seen: LakeTable, parts: Parts) -> list[Part[DeltaCommittable]]:
+        """Raises Fenced if a newer branch has begun."""
+        if self._last(seen, self._branch + 1) is not None:
             raise Fenced(
                 f"table {self._uri}: a job that was restored from an older checkpoint has taken over "
                 f"sink {self._opened().sink_uid!r}"
             )
-        last = table.transaction_version(app_id(self._opened(), self._branch))
+        last = seen.transaction_version(app_id(self._opened(), self._branch))
         if last is not None:
             return [part for part in parts if part.checkpoint_id > last]
-        begun = (self._last(table, self._branch) or 0) if self._branch else 0
-        return [part for part in parts if part.checkpoint_id > begun or not self._is_in_former(table, part)]
+        begun = (self._last(seen, self._branch) or 0) if self._branch else 0
+        return [part for part in parts if part.checkpoint_id > begun or not self._is_in_former(seen, part)]
 
-    def _is_in_former(self, table: LakeTable, part: Part) -> bool:
+    def _is_in_former(self, table: LakeTable, part: Part[DeltaCommittable]) -> bool:
         """What the snapshot before a rewind lists was committed before it. Files that are part of the table
         prove it; its transactions alone do not, since another job may have had a checkpoint of that number.
         Rows that were merged leave no file: staged ones are removed behind the commit, and those that are
         still there are merged once more, which changes nothing that the rewind does not."""
-        paths = {file.path for file in part.files}
+        paths = {file.path for file in files_of([part])}
         if all(one.goes_in_whole for one in part.staged):
             return paths <= table.active_paths()
         context = self._opened()
         former = [table.transaction_version(app_id(context, one)) or 0 for one in range(self._branch)]
         return max(former) >= part.checkpoint_id and any(self._stage.size(path) is None for path in paths)
-
-    def _has_staged(self, table: LakeTable, files: Sequence[DeltaFile]) -> bool:
-        """All of them are there. False: a committer that has committed since the table was looked at may have
-        removed them. Raises CorruptSnapshot."""
-        looked_at = table.version
-        try:
-            self._check_staged(files)
-        except CorruptSnapshot:
-            now = self._find_table()
-            if now is None or now.version != looked_at:
-                return False
-            raise
-        return True
 
     def _check_staged(self, files: Sequence[DeltaFile]) -> None:
         hint = " (was the table vacuumed with a retention shorter than the outage?)"
@@ -460,7 +391,7 @@ class DeltaCommitter:
                 return
         raise Unreachable(f"table {self._uri}: the rewind could not be recorded: {failure}") from failure
 
-    def _of_this_table(self, request: CommitRequest) -> tuple[DeltaCommittable, ...]:
+    def _staged_here(self, request: CommitRequest) -> tuple[DeltaCommittable, ...]:
         """Without the output for a former table. Raises ConfigError if that is not committed."""
         staged = [decode_committable(content) for content in request.committables]
         for uri in {one.table_uri for one in staged} - {self._uri}:
@@ -487,10 +418,6 @@ class DeltaCommitter:
     def _opened_line(self) -> DeltaLine:
         assert self._line is not None, "the committer is not open"
         return self._line
-
-    def _opened(self) -> SinkContext:
-        assert self._context is not None, "the committer is not open"
-        return self._context
 
 
 def _followed(target: DeltaTarget | None) -> Followed[int] | None:

@@ -23,7 +23,7 @@ from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.base.limits import MIB
 from unistream.base.parquet_files import parquet_file
-from unistream.connector.common import StageFiles
+from unistream.connector.common import Conflict, StageFiles, Unknown
 from unistream.connector.delta.compaction_watch import COMPACTED, SEALED, TAKEN_BACK, Watch
 from unistream.connector.delta.rewriting import Rewrite, plan, rewrite
 from unistream.connector.delta.schema import TableShape
@@ -31,7 +31,7 @@ from unistream.connector.delta.source_log import TableLog
 from unistream.connector.delta.source_split import DataFile, whole_file
 from unistream.connector.delta.source_storage import open_data_file, table_files
 from unistream.connector.delta.stage import DeltaFile, Statistics
-from unistream.connector.delta.table import Conflict, LakeTable, Removed, Unknown, logged_path
+from unistream.connector.delta.table import LakeTable, Removed, logged_path
 
 COMPACTED_BYTES: Final = 128 * MIB  # of a rewritten file
 SMALL_BYTES: Final = COMPACTED_BYTES // 2

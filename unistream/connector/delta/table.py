@@ -36,7 +36,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from unistream.base import durable_files
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
-from unistream.connector.common import DELETES, Upsert
+from unistream.connector.common import DELETES, Conflict, Unknown, Upsert
 from unistream.connector.delta.access import brief, failed, refused_access
 from unistream.connector.delta.column_mapping import MODE, NAME, NONE
 from unistream.connector.delta.schema import TableShape, check_rewritable
@@ -59,16 +59,8 @@ _REFUSAL: Final = re.compile("Unsupported|does not support|append-only")
 _UNQUOTED: Final = "/!$&'()+,-.:;=@_~"  # besides letters and digits
 
 
-class Conflict(UnistreamError):
-    """Another commit has written the next version; ours was not written."""
-
-
 class Removed(UnistreamError):
     """The table no longer exists."""
-
-
-class Unknown(UnistreamError):
-    """The commit may or may not have happened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

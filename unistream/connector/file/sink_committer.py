@@ -3,7 +3,7 @@
     done?     the newest record of this sink is of this checkpoint or a later one  ->  finish its files
     check     every staged file exists with its size
     decide    the record of the checkpoint, with the names of the files and the job, by create-if-absent under
-              the number behind the newest
+              the number behind the newest; `connector.common.target_committer` looks again if that is taken
     finish    each file is renamed, unless it is renamed already; on S3 its upload is completed, and a mark
               says that all are
 
@@ -24,14 +24,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, Unreachable
-from unistream.base.ids import CheckpointId
 from unistream.connector.common import (
+    Committed,
+    Conflict,
+    Part,
+    TargetCommitter,
     TargetMemory,
     changed_target,
     check_staged,
@@ -39,14 +42,13 @@ from unistream.connector.common import (
     uncommitted_elsewhere,
 )
 from unistream.connector.file.line import FolderLine
-from unistream.connector.file.sink_parts import PartFile, decode_committable, staging_owners
+from unistream.connector.file.sink_parts import FileCommittable, PartFile, decode_committable, staging_owners
 from unistream.connector.file.sink_stage import RECORDS_KEPT, CommitRecord, FileStage, FileTarget
 from unistream.port.line import Followed
 from unistream.port.operator import CommitPermit
-from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
+from unistream.port.sink import CommitRequest, SinkContext
 
 REQUESTS_AT_ONCE: Final = 8  # of one commit to a store
-DECISIONS_MAX: Final = 20  # each that is lost is one that another attempt has made
 
 _HINT: Final = (
     "; its upload was aborted, perhaps by a rule of the bucket for incomplete uploads, which has to keep "
@@ -58,27 +60,24 @@ R = TypeVar("R")
 _log = logging.getLogger(__name__)
 
 
-class FileSinkCommitter:
+Parts = Sequence[Part[FileCommittable]]
+
+
+class FileSinkCommitter(TargetCommitter[tuple[int, CommitRecord | None], FileCommittable]):
     """The one committer of a file sink."""
 
     def __init__(self, *, root: str, stage: FileStage, allow_rewind: bool, append_to_foreign: bool) -> None:
+        super().__init__(f"file sink: {root}")
         self._root = root
-        self._where = f"file sink: {root}"
         self._stage = stage
         self._allow_rewind = allow_rewind
         self._append_to_foreign = append_to_foreign
         self._line: FolderLine | None = None
-        self._context: SinkContext | None = None
         self._memory = TargetMemory(FileTarget, "file", root)
 
     @property
     def connector(self) -> str:
         return "files"
-
-    @property
-    def is_sole(self) -> bool:
-        """The record of a checkpoint names the files of all writers."""
-        return True
 
     def restore_state(self, items: Sequence[bytes]) -> None:
         self._memory.restore(items)
@@ -116,64 +115,52 @@ class FileSinkCommitter:
                     raise Unreachable(f"{self._where}: another job has just committed to it")
             self._remember(newest.checkpoint_id, newest.job)
 
-    def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
-        return self.commit_all(permit, [request])
-
-    def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
-        """One record, under the newest checkpoint."""
-        context = self._opened()
-        newest = max(request.checkpoint_id for request in requests)
-        permit.require(context.lineage, newest)
-        given = {request.checkpoint_id: self._files(request) for request in requests if request.committables}
-        if not any(given.values()):
-            outcome = CommitOutcome.ALREADY_COMMITTED if given else CommitOutcome.COMMITTED
-            return CommitResult(outcome)
-        for _ in range(DECISIONS_MAX):
-            result = self._commit(permit, newest, given)
-            if result is not None:
-                return result
-        return CommitResult(CommitOutcome.RETRY)
-
-    def _commit(
-        self, permit: CommitPermit, checkpoint_id: int, given: Mapping[CheckpointId, tuple[PartFile, ...]]
-    ) -> CommitResult | None:
-        """`given`: files by checkpoint, up to `checkpoint_id`. None: others have decided something
-        meanwhile."""
-        context = self._opened()
+    def _look(self, parts: Parts) -> tuple[int, CommitRecord | None]:
         number, newest = self._newest()
         self._check_line(newest)
-        last = 0 if newest is None else newest.checkpoint_id
-        visible = tuple(
-            VisibleRows(one, sum(file.rows for file in part), already=one <= last)
-            for one, part in sorted(given.items())
-        )
-        files = tuple(file for one, part in sorted(given.items()) if one > last for file in part)
-        if not files:
-            if newest is not None:
-                self._finish(number, newest)
-                self._remember(checkpoint_id, newest.job)
-            return CommitResult(CommitOutcome.ALREADY_COMMITTED, visible=visible)
+        return number, newest
+
+    def _todo(self, seen: tuple[int, CommitRecord | None], parts: Parts) -> list[Part[FileCommittable]]:
+        last = 0 if seen[1] is None else seen[1].checkpoint_id
+        return [part for part in parts if part.checkpoint_id > last]
+
+    def _check(self, seen: tuple[int, CommitRecord | None], todo: Parts) -> None:
+        files = _files(todo)
         sizes = dict(zip(files, self._each(self._size, files), strict=True))
         check_staged(self._where, files, sizes.get, _HINT if self._stage.has_uploads else "")
+
+    def _has_moved(self, seen: tuple[int, CommitRecord | None]) -> bool:
+        return self._newest()[0] != seen[0]
+
+    def _commit(
+        self, seen: tuple[int, CommitRecord | None], permit: CommitPermit, newest: int, todo: Parts
+    ) -> Committed:
+        context, number = self._opened(), seen[0] + 1
         decided = CommitRecord(
-            checkpoint_id=checkpoint_id,
-            files=files,
-            job=self._opened_line().writer(checkpoint_id),
+            checkpoint_id=newest,
+            files=_files(todo),
+            job=self._opened_line().writer(newest),
             snapshot=permit.snapshot,
             committed_us=time.time_ns() // 1_000,
             lineage=context.lineage,
         )
         crash_point("file.before_record")
-        if not self._decide(number + 1, decided):
-            return None
+        if not self._decide(number, decided):
+            raise Conflict(f"{self._where}: another attempt has made record {number}")
         crash_point("file.recorded")
-        self._opened_line().committed(checkpoint_id)
-        self._remember(checkpoint_id, decided.job)
-        self._finish(number + 1, decided, checked=True)
+        self._opened_line().committed(newest)
+        self._remember(newest, decided.job)
+        self._finish(number, decided, checked=True)
         self._remove_losers()
         numbers = self._stage.numbers(context.lineage, context.sink_uid)
         self._stage.forget(context.lineage, context.sink_uid, numbers[:-RECORDS_KEPT])
-        return CommitResult(CommitOutcome.COMMITTED, sum(file.rows for file in files), visible=visible)
+        return Committed()
+
+    def _found(self, seen: tuple[int, CommitRecord | None], newest: int, attempted: Parts) -> None:
+        number, record = seen
+        if record is not None:
+            self._finish(number, record)
+            self._remember(newest, record.job)
 
     def close(self) -> None:
         self._stage.tidy()
@@ -258,14 +245,13 @@ class FileSinkCommitter:
         staged = self._stage.staged_size(file)
         return file.size if staged != file.size and self._stage.finished_size(file) == file.size else staged
 
-    def _files(self, request: CommitRequest) -> tuple[PartFile, ...]:
-        """Without the output for a former folder. Raises ConfigError if that is not committed."""
+    def _staged_here(self, request: CommitRequest) -> tuple[FileCommittable, ...]:
         staged = [decode_committable(content) for content in request.committables]
         for root in {one.root for one in staged} - {self._root}:
             if not self._is_in_former(root, request.checkpoint_id):
                 why = "it is not known to be committed"
                 raise uncommitted_elsewhere(self._opened(), self._root, root, why)
-        return tuple(file for one in staged if one.root == self._root for file in one.files)
+        return tuple(one for one in staged if one.root == self._root and one.files)
 
     def _is_in_former(self, root: str, checkpoint_id: int) -> bool:
         """A record there, or (if the folder was moved) here, is of this checkpoint or a later one."""
@@ -280,9 +266,9 @@ class FileSinkCommitter:
         assert self._line is not None, "the committer is not open"
         return self._line
 
-    def _opened(self) -> SinkContext:
-        assert self._context is not None, "the committer is not open"
-        return self._context
+
+def _files(parts: Parts) -> tuple[PartFile, ...]:
+    return tuple(file for part in parts for one in part.staged for file in one.files)
 
 
 def _lost(where: str, record: CommitRecord, gone: Sequence[PartFile], mark: str) -> ConfigError:

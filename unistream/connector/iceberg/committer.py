@@ -2,11 +2,11 @@
 
     look     the table as the catalogue has it, and what it knows of this sink (`record`); refused if it is
              not the table that was committed to, or if another job writes it
-    done?    checkpoints <= the recorded one  ->  already committed
     check    every file exists with its size
     rewrite  rows that replace others by key: into new files instead of those that have the keys (`upsert`)
     commit   files and record in one step, if the head is still the one that was looked at
-    retry    after a conflict or an unknown outcome: look again; the table shows the result
+
+`unistream.connector.common.target_committer` tries until the table shows the result.
 
 After a commit the table is known, and the next one begins with "check": if anybody has moved the head since,
 the catalogue refuses it. pyiceberg's own retry is not used: it commits on a head that nobody has looked at.
@@ -18,19 +18,22 @@ from before a rewind is fenced.
 
 from __future__ import annotations
 
-import os
-import random
 import re
-import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown, Unreachable
+from unistream.base.errors import ConfigError, Fenced, Unreachable
 from unistream.connector.common import (
+    ATTEMPTS_MAX,
+    Committed,
+    Conflict,
+    Part,
+    TargetCommitter,
     TargetMemory,
+    Unknown,
     check_staged,
     owner_number,
     rewound,
@@ -39,15 +42,7 @@ from unistream.connector.common import (
 from unistream.connector.iceberg.catalog import TableAddress, answering
 from unistream.connector.iceberg.former import not_in_former
 from unistream.connector.iceberg.line import IcebergLine, IcebergTarget, check_target
-from unistream.connector.iceberg.part import (
-    Part,
-    files_of,
-    in_turns,
-    rows_of,
-    selected,
-    together,
-    visible_rows,
-)
+from unistream.connector.iceberg.part import files_of, in_turns, selected
 from unistream.connector.iceberg.record import (
     EPOCH_KEY,
     POSITIONS_KEY,
@@ -72,22 +67,20 @@ from unistream.connector.iceberg.stage import (
     StagedFile,
     decode_committable,
 )
-from unistream.connector.iceberg.table import Conflict, LakeTable, Unknown
+from unistream.connector.iceberg.table import LakeTable
 from unistream.connector.iceberg.upsert import KeyedRows
 from unistream.model.positions import encode_positions
 from unistream.port.group import TableVersion
 from unistream.port.operator import CommitPermit
-from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext
+from unistream.port.sink import CommitRequest, SinkContext
 
-ATTEMPTS_MAX: Final = (
-    20  # conflicts or unknown outcomes of one commit; each conflict is another commit's success
-)
-BACKOFF_MAX_S: Final = 0.5
-COMMIT_S_MAX: Final = 180.0  # after which no further attempt is made: each may wait for a silent catalogue
 LOOKUPS_MAX: Final = 16  # of staged files at a time; an object store answers each in some 20 ms
 
 
-class IcebergCommitter:
+Parts = Sequence[Part[IcebergCommittable]]
+
+
+class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable]):
     """The one committer of a table sink.
 
     Args:
@@ -109,14 +102,12 @@ class IcebergCommitter:
         tables: type[LakeTable] = LakeTable,
         attempts: int = ATTEMPTS_MAX,
     ) -> None:
+        super().__init__(f"table {address.table}", attempts=attempts)
         self._address = address
-        self._where = f"table {address.table}"
         self._allow_rewind = allow_rewind
         self._append_to_foreign = append_to_foreign
         self._target_file_bytes = target_file_bytes
         self._tables = tables
-        self._attempts = attempts
-        self._context: SinkContext | None = None
         self._line: IcebergLine | None = None
         self._lake: LakeTable | None = None
         self._is_current = False  # nobody has changed the table since it was looked at, as far as is known
@@ -124,16 +115,10 @@ class IcebergCommitter:
         self._refused: Prepared | None = None  # whose commit met a conflict
         self._keyed: KeyedRows | None = None  # of the commit that is being made
         self._memory: TargetMemory[IcebergTarget] | None = None
-        self._jitter = random.Random(os.urandom(8))  # noqa: S311 - spreads retries, guards nothing
 
     @property
     def connector(self) -> str:
         return "iceberg"
-
-    @property
-    def is_sole(self) -> bool:
-        """The table has one record for each checkpoint."""
-        return True
 
     def restore_state(self, items: Sequence[bytes]) -> None:
         self._remembered.restore(items)
@@ -168,26 +153,6 @@ class IcebergCommitter:
         if self._remembered.current is None or last is not None:
             self._remember(last)
 
-    def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
-        return self.commit_all(permit, [request])
-
-    def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
-        """One snapshot, with the newest checkpoint as its record."""
-        permit.require(self._opened().lineage, max(request.checkpoint_id for request in requests))
-        parts: list[Part] = []
-        for request in requests:
-            staged = self._of_this_table(request)
-            parts += [Part(request.checkpoint_id, staged)] if staged else []
-        results: list[CommitResult] = []
-        for turn in in_turns(parts):
-            results.append(self._commit(permit, turn))
-            if results[-1].outcome is CommitOutcome.RETRY:
-                break
-        if results:
-            return together(results)
-        is_done = any(request.committables for request in requests)
-        return CommitResult(CommitOutcome.ALREADY_COMMITTED if is_done else CommitOutcome.COMMITTED)
-
     def close(self) -> None:
         self._give_up_keyed()
         lake, self._lake = self._lake, None
@@ -214,60 +179,27 @@ class IcebergCommitter:
 
     # --- a commit -----------------------------------------------------------------------------------
 
-    def _commit(self, permit: CommitPermit, parts: Sequence[Part]) -> CommitResult:
-        newest = max(part.checkpoint_id for part in parts)
-        failure: Exception | None = None  # of the last attempt, if its outcome is unknown
-        attempted: list[Part] = []
-        for number in self._tries():  # noqa: B007 - is said behind the loop
-            try:
-                table, found = self._look(parts)
-            except Unreachable as error:
-                if not attempted:
-                    raise
-                failure = error
-                continue
-            todo = self._todo(table, found, parts)
-            if not todo:
-                self._remember(self._own(found))
-                self._give_up_keyed()
-                self._tidy_up(attempted)
-                outcome = CommitOutcome.COMMITTED if attempted else CommitOutcome.ALREADY_COMMITTED
-                version = self._version(found)
-                rows = rows_of(files_of(attempted))
-                return CommitResult(outcome, rows, version, visible=visible_rows(parts, attempted))
-            files = files_of(todo)
-            if not self._has_staged(table, files):
-                continue
-            attempted, failure = todo, None
-            recorded = self._recorded(found, permit.snapshot, newest)
-            try:
-                self._append(table, found, recorded, todo, permit)
-            except Conflict:
-                continue
-            except (Unknown, Unreachable) as error:
-                failure = error
-                continue
-            self._opened_line().committed(newest)
-            self._remember(recorded)
-            self._tidy_up(todo)
-            version, total, visible = recorded.version, self._total(), visible_rows(parts, todo)
-            return CommitResult(CommitOutcome.COMMITTED, rows_of(files), version, total, visible=visible)
-        if failure is None:  # lost every race
-            return CommitResult(CommitOutcome.RETRY)
-        raise OutcomeUnknown(
-            f"{self._where}: whether checkpoint {newest} was committed is unknown after "
-            f"{number} {'attempts' if number > 1 else 'attempt'}: {failure}"
-        ) from failure
+    def _turns(self, parts: Parts) -> list[Parts]:
+        return in_turns(parts)
 
-    def _tries(self) -> Iterator[int]:
-        """Of a commit: 1, 2, …, each when its time has come."""
-        deadline = time.monotonic() + COMMIT_S_MAX
-        for attempt in range(self._attempts):
-            if attempt and time.monotonic() > deadline:
-                return
-            if attempt:
-                time.sleep(self._jitter.uniform(0, min(BACKOFF_MAX_S, 0.01 * 2**attempt)))
-            yield attempt + 1
+    def _check(self, seen: tuple[Any, Records], todo: Parts) -> None:
+        self._check_staged(seen[0], files_of(todo))
+
+    def _commit(self, seen: tuple[Any, Records], permit: CommitPermit, newest: int, todo: Parts) -> Committed:
+        table, found = seen
+        recorded = self._recorded(found, permit.snapshot, newest)
+        self._append(table, found, recorded, todo, permit)
+        self._opened_line().committed(newest)
+        self._remember(recorded)
+        self._tidy_up(todo)
+        return Committed(recorded.version, self._total())
+
+    def _found(self, seen: tuple[Any, Records], newest: int, attempted: Parts) -> int | None:
+        _, found = seen
+        self._remember(self._own(found))
+        self._give_up_keyed()
+        self._tidy_up(attempted)
+        return self._version(found)
 
     def _total(self) -> int | None:
         """Rows of the whole table."""
@@ -279,7 +211,7 @@ class IcebergCommitter:
         table: Any,
         found: Records,
         recorded: Recorded,
-        parts: Sequence[Part],
+        parts: Parts,
         permit: CommitPermit | None,
     ) -> None:
         """On the loaded head. `permit` None: of no checkpoint. Raises Conflict, Unknown, Unreachable (not
@@ -288,7 +220,7 @@ class IcebergCommitter:
         summary, owned = ({}, {}) if permit is None else self._said(table, recorded, permit)
         self._is_current = False
         crash_point("iceberg.before_commit")
-        staged, removed = self._rewritten(table, staged)
+        staged, removed = self._rewritten(table, found, staged)
         with answering(self._where, "writing the manifests of a snapshot"):
             made = prepare(
                 table,
@@ -314,7 +246,7 @@ class IcebergCommitter:
         crash_point("iceberg.committed")
 
     def _rewritten(
-        self, table: Any, staged: Sequence[IcebergCommittable]
+        self, table: Any, known: Records, staged: Sequence[IcebergCommittable]
     ) -> tuple[Sequence[IcebergCommittable], Mapping[str, frozenset[str]]]:
         """What becomes part of the table, and what is part of it no more. Raises as `KeyedRows.on`."""
         if not staged or staged[0].upsert is None:
@@ -329,18 +261,17 @@ class IcebergCommitter:
         try:
             found = self._keyed.on(table)
         except ConfigError as error:
-            if self._has_moved(table):  # files of the former head may be gone
+            if self._has_moved((table, known)):  # files of the former head may be gone
                 raise Conflict(str(error)) from error
             raise
         crash_point("iceberg.rewritten")
         return [found.instead_of(ordered)], found.removed
 
-    def _has_moved(self, table: Any) -> bool:
-        """Somebody has committed since the table was looked at."""
+    def _has_moved(self, seen: tuple[Any, Records]) -> bool:
         assert self._lake is not None, "the committer is open"
         self._is_current = False
         now = self._lake.load()
-        return now is None or now.metadata.current_snapshot_id != table.metadata.current_snapshot_id
+        return now is None or now.metadata.current_snapshot_id != seen[0].metadata.current_snapshot_id
 
     def _give_up_keyed(self) -> None:
         """What was written for a commit that was not made is removed."""
@@ -353,14 +284,14 @@ class IcebergCommitter:
         uid = re.sub(r"[^A-Za-z0-9-]", "-", self._opened().sink_uid)[:64]
         return f"{uid}-keyed-{uuid.uuid4().hex}.parquet"
 
-    def _tidy_up(self, parts: Sequence[Part]) -> None:
+    def _tidy_up(self, parts: Parts) -> None:
         """Removes files that no snapshot will name (what a crash leaves, `remove_orphan_files` removes)."""
         assert self._lake is not None, "the committer is open"
         for one in (one for part in parts for one in part.staged if one.upsert is not None):
             for file in one.files:
                 self._lake.remove(file.path)
 
-    def _look(self, parts: Sequence[Part]) -> tuple[Any, Records]:
+    def _look(self, parts: Parts) -> tuple[Any, Records]:
         """The table and what it knows, checked. It is asked for again, unless nobody can have changed it."""
         assert self._lake is not None, "the committer is open"
         staged = [one for part in parts for one in part.staged]
@@ -388,8 +319,9 @@ class IcebergCommitter:
             for path in made.written:
                 lake.remove(path)
 
-    def _todo(self, table: Any, found: Records, parts: Sequence[Part]) -> list[Part]:
-        """What is not committed yet. Raises Fenced if a rewind has been made since this committer opened."""
+    def _todo(self, seen: tuple[Any, Records], parts: Parts) -> list[Part[IcebergCommittable]]:
+        """Raises Fenced if a rewind has been made since this committer opened."""
+        table, found = seen
         last = self._own(found)
         if last is not None and last.rewinds > self._rewinds:
             raise Fenced(
@@ -421,17 +353,6 @@ class IcebergCommitter:
             return False
         with answering(self._where, "looking for staged files"):
             return not all(table.io.new_input(file.path).exists() for file in one.files)
-
-    def _has_staged(self, table: Any, files: Sequence[StagedFile]) -> bool:
-        """All of them are there. False: somebody has committed since the table was looked at, and may have
-        removed them. Raises CorruptSnapshot."""
-        try:
-            self._check_staged(table, files)
-        except CorruptSnapshot:
-            if self._has_moved(table):
-                return False
-            raise
-        return True
 
     def _check_staged(self, table: Any, files: Sequence[StagedFile]) -> None:
         hint = " (were orphan files removed that are younger than the outage?)"
@@ -551,7 +472,7 @@ class IcebergCommitter:
             self._memory = TargetMemory(IcebergTarget, "Iceberg", self._address.text)
         return self._memory
 
-    def _of_this_table(self, request: CommitRequest) -> tuple[IcebergCommittable, ...]:
+    def _staged_here(self, request: CommitRequest) -> tuple[IcebergCommittable, ...]:
         """Without the output for a former table. A table that was renamed, or whose catalog has moved, is the
         same one. Raises ConfigError if the former one does not have it."""
         context = self._opened()
@@ -583,7 +504,3 @@ class IcebergCommitter:
     def _opened_line(self) -> IcebergLine:
         assert self._line is not None, "the committer is not open"
         return self._line
-
-    def _opened(self) -> SinkContext:
-        assert self._context is not None, "the committer is not open"
-        return self._context

@@ -23,6 +23,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.schema import Schema
 
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
+from unistream.connector.common import Conflict, Unknown
 from unistream.connector.iceberg.catalog import FORMAT_VERSION_MAX, TableAddress, answering, open_catalog
 from unistream.connector.iceberg.partition import partition_spec
 from unistream.connector.iceberg.record import CHECKPOINT_KEY, LINEAGE_KEY, SINK_KEY, ancestors
@@ -33,14 +34,6 @@ CREATED_WITH: Final = {
     "write.metadata.delete-after-commit.enabled": "true",  # or each checkpoint leaves a file for ever
     "write.metadata.previous-versions-max": "100",
 }
-
-
-class Conflict(UnistreamError):
-    """Another commit was faster; ours was not made."""
-
-
-class Unknown(UnistreamError):
-    """The commit may or may not have happened."""
 
 
 class LakeTable:

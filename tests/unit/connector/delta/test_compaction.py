@@ -16,11 +16,11 @@ from tests.contract.sinks.case import batch, context, permit, request
 from tests.eventually import WAIT_S, eventually
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
-from unistream.connector.common import StageFiles
+from unistream.connector.common import StageFiles, Unknown
 from unistream.connector.delta import DeltaSink
 from unistream.connector.delta.compaction import Compactor
 from unistream.connector.delta.rewriting import plan
-from unistream.connector.delta.table import COMPACTION_KEY, LakeTable, Unknown
+from unistream.connector.delta.table import COMPACTION_KEY, LakeTable
 
 
 def fill(table: Path, *parts: str, rows: int = 1) -> None:

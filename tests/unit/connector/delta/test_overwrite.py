@@ -16,8 +16,9 @@ from tests.contract.sinks.case import LINEAGE, context, permit
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import CheckpointId, LineageId
 from unistream.connector.committers import committer_of
+from unistream.connector.common import Unknown
 from unistream.connector.delta import DeltaSink
-from unistream.connector.delta.table import LakeTable, Unknown
+from unistream.connector.delta.table import LakeTable
 from unistream.model.elements import Batch
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Committer
 

@@ -11,8 +11,9 @@ import unistream as us
 from tests.contract.sinks.case import context, permit, request
 from tests.iceberg_lake import TABLE, Lake
 from unistream.base.ids import CheckpointId
+from unistream.connector.common import Unknown
 from unistream.connector.iceberg.committer import IcebergCommitter
-from unistream.connector.iceberg.table import LakeTable, Unknown
+from unistream.connector.iceberg.table import LakeTable
 from unistream.model.elements import Batch
 from unistream.port.sink import CommitResult, Committer, SinkWriter
 

@@ -66,7 +66,7 @@ def test_of_two_committers_with_one_checkpoint_one_commits(lake: Lake, parts: Pa
     tables = between(lambda: results.append(other.commit(permit(1), request(1, *committables))))
     results.append(parts.committer(tables=tables).commit(permit(1), request(1, *committables)))
     assert lake.ids() == [1, 2]
-    assert [one.outcome for one in results] == [CommitOutcome.COMMITTED, CommitOutcome.COMMITTED]
+    assert [one.outcome for one in results] == [CommitOutcome.COMMITTED, CommitOutcome.ALREADY_COMMITTED]
     assert len(lake.summaries()) == 1
 
 
@@ -138,7 +138,7 @@ def test_an_outcome_that_stays_unknown_deletes_nothing_and_is_committed_later(
 def test_a_catalog_that_takes_long_for_each_answer_is_not_asked_for_ever(
     lake: Lake, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unistream.connector.iceberg.committer.COMMIT_S_MAX", 0.0)
+    monkeypatch.setattr("unistream.connector.common.target_committer.COMMIT_S_MAX", 0.0)
     committables = parts.staged(1, batch(1, 2))
     committer = parts.committer(tables=answerless(happens=False, times=9), attempts=9)
     with pytest.raises(OutcomeUnknown, match="is unknown after 1 attempt:"):
