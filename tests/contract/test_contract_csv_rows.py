@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from tests.written_files import write_files
 from unistream.base.errors import ConfigError, UserCodeError
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.file import FileSink, FileSource
-from unistream.connector.registry import create_discovery
 from unistream.model.elements import Batch
 from unistream.port.source import Rows
 from unistream.testing.harness.source_driver import SourceDriver

@@ -17,8 +17,8 @@ import pytest
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
 from tests.pairwise import Row, every, pairwise
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.delta import DeltaSource
-from unistream.connector.registry import create_discovery
 from unistream.port.projection import Selection
 from unistream.port.source import Rows, Source
 from unistream.testing.harness.source_driver import SourceDriver

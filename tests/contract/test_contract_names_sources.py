@@ -20,10 +20,10 @@ from tests.contract.test_contract_names import COLUMNS, NOT_IN_DELTA, NOT_IN_SQL
 from tests.iceberg_lake import TABLE, Lake
 from tests.names import BY_CASE
 from tests.postgres import PostgresServer
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.delta import DeltaSource
 from unistream.connector.file import FileSource
 from unistream.connector.iceberg import IcebergSource
-from unistream.connector.registry import create_discovery
 from unistream.connector.sql import SqlSource
 from unistream.connector.sql.source_statements import quoted
 from unistream.port.source import Rows, Source

@@ -18,8 +18,8 @@ import pytest
 
 from tests.written_files import write_files
 from unistream.base.errors import ConfigError, UserCodeError
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.file import FileSink, FileSource
-from unistream.connector.registry import create_discovery
 from unistream.model.time_range import TimeRange
 from unistream.port.projection import Selection
 from unistream.port.source import Rows, Source

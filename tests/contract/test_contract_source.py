@@ -24,13 +24,13 @@ from tests.iceberg_lake import TABLE, Lake
 from tests.unit.connector.iceberg.source_tables import delete_equal, delete_positions, paths
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.object_stores import file_system
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.datagen import Choice, DatagenSource, EventTime, RandomInt, Sequential
 from unistream.connector.delta import DeltaSource
 from unistream.connector.file import FileSource
 from unistream.connector.hybrid import HybridSource
 from unistream.connector.iceberg import IcebergSource
 from unistream.connector.kafka import KafkaSource
-from unistream.connector.registry import create_discovery
 from unistream.connector.sql import SqlSource
 from unistream.connector.static import StaticSource
 from unistream.model.graph import HISTORY, SourceInfo

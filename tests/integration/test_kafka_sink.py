@@ -38,7 +38,7 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Fenced, Transient, Unreachable, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
-from unistream.connector.committers import committer_of
+from unistream.connector.catalogue import committer_of
 from unistream.connector.kafka import KafkaSink
 from unistream.connector.kafka.broker.wire import Producing
 from unistream.connector.kafka.record.transactions import decode_committable

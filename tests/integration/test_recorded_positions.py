@@ -26,7 +26,7 @@ from tests.integration.recorded_rows import (
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
-from unistream.connector.registry import create_discovery
+from unistream.connector.catalogue import create_discovery
 from unistream.model.job_info import JobInfo
 from unistream.testing.devtools.kafka_tools import (
     add_partitions,

@@ -34,7 +34,7 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster
-from unistream.connector.committers import committer_of
+from unistream.connector.catalogue import committer_of
 from unistream.connector.sql import SqlSink
 from unistream.connector.sql.committer import ENVIRONMENT
 from unistream.model.elements import Batch

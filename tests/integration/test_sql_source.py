@@ -22,8 +22,8 @@ from tests.integration.crash_runs import RECOVERING, Crashes, run_to_end
 from tests.modes import STREAMING
 from tests.postgres import PostgresServer
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.collect import CollectSink, read_collected
-from unistream.connector.registry import create_discovery
 from unistream.model.splits import FoundSplits, KnownSplits
 from unistream.port.source import GrowingDiscovery, Rows
 from unistream.testing import MiniCluster

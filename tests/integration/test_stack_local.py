@@ -24,7 +24,7 @@ from tests.eventually import WAIT_S
 from tests.own_network import own_network
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.cli.stack import app
-from unistream.connector.registry import create_discovery
+from unistream.connector.catalogue import create_discovery
 from unistream.testing.devtools import jars as stack_jars
 from unistream.testing.devtools import servers as stack_servers
 from unistream.testing.devtools import stack

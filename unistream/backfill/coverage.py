@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
-from unistream.connector.registry import create_discovery
+from unistream.connector.catalogue import create_discovery
 from unistream.model.columns.event_time import event_times
 from unistream.model.time_range import TimeRange, time_text
 from unistream.port.metrics import Uncounted

@@ -1,6 +1,6 @@
-"""Functions that are found by name: in a table of ours, or declared by an installed package.
+"""Objects that are found by name: in a table of ours, or declared by an installed package.
 
-A name stands for "module:function"; the module is imported on first use.
+A name stands for "module:object"; the module is imported on first use.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from importlib.metadata import entry_points
 from unistream.base.errors import ConfigError
 
 
-def known(group: str, built_in: Mapping[str, str]) -> dict[str, str]:
-    """Name -> "module:function". A built-in name cannot be replaced by an installed package."""
-    return {**_installed(group, tuple(sys.path)), **built_in}
+def installed(group: str) -> Mapping[str, str]:
+    """Name -> "module:object" of the packages that declare something in this group."""
+    return _installed(group, tuple(sys.path))
 
 
 @lru_cache(maxsize=16)

@@ -13,8 +13,8 @@ from unistream.base.extras import is_installed
 from unistream.cli.options import AsJson
 from unistream.cli.output import console, facts_grid, paragraph, print_json
 from unistream.cli.tables import Cell, Column, Fit, Grid
-from unistream.connector.catalogue import Found, Part, connector, connectors, parts
 from unistream.connector.common import warm_up_json
+from unistream.connector.listed import ConnectorPart, ListedConnector, connector, connectors, parts
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="What can be read and written: sources and sinks."
@@ -31,7 +31,7 @@ def list_connectors(as_json: AsJson = False) -> None:
     console().print(listed(found))
 
 
-def listed(found: Iterable[Found]) -> Grid:
+def listed(found: Iterable[ListedConnector]) -> Grid:
     """One line for each connector."""
     grid = Grid(
         Column("NAME"),
@@ -65,7 +65,7 @@ def info(
         out.print(part, markup=False)
 
 
-def shown(found: Found, made: Iterable[Part]) -> Iterator[Grid | Cell]:
+def shown(found: ListedConnector, made: Iterable[ConnectorPart]) -> Iterator[Grid | Cell]:
     """The parts of the page of one connector, one below the other."""
     facts: list[tuple[str, Cell]] = [
         ("name", found.name),
@@ -96,7 +96,7 @@ def compile_loops() -> None:
         warm_up()
 
 
-def arguments(part: Part) -> Grid:
+def arguments(part: ConnectorPart) -> Grid:
     """One line for each argument of a class."""
     grid = Grid(Column("ARGUMENT"), Column("DEFAULT", fit=Fit.MIDDLE), Column("MEANING", fit=Fit.WORDS))
     for option in part.options:
@@ -105,7 +105,7 @@ def arguments(part: Part) -> Grid:
     return grid
 
 
-def _described(found: Found) -> dict[str, Any]:
+def _described(found: ListedConnector) -> dict[str, Any]:
     return {
         "name": found.name,
         "package": found.package,
@@ -114,7 +114,7 @@ def _described(found: Found) -> dict[str, Any]:
     }
 
 
-def _origin(found: Found) -> str:
+def _origin(found: ListedConnector) -> str:
     extra = f"[{found.info.extra}]" if found.info.extra and found.package == "unistream" else ""
     return f"{found.package}{extra}"
 

@@ -1,30 +1,29 @@
-"""Which connectors there are, for people: ours, and what installed packages declare.
+"""Which connectors there are: ours, in one table, and what installed packages declare.
 
-A package declares each of its connectors in the entry-point group ``unistream.catalogue`` (name =
-"module:object", a `ConnectorInfo`), next to the groups by which it is found when a job runs
-(`unistream.connector.registry`, `unistream.connector.committers`). What a user writes is found by its name,
-so a list imports no connector of ours, and one whose libraries are missing is listed, too.
+A package declares each of its connectors in the entry-point group ``unistream.connectors`` (name =
+"module:object", a `ConnectorInfo`). What is named here is imported at its first use, and nothing else can be
+loaded by its name; a name of ours cannot be taken by a package.
 """
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, cast
 
 import msgspec
 
 from unistream.base.errors import ConfigError
-from unistream.base.plugins import load
+from unistream.base.plugins import installed, load
+from unistream.model.graph import SourceInfo
+from unistream.port.sink import Committer
+from unistream.port.source import SplitDiscovery
 
-ENTRY_POINT_GROUP: Final = "unistream.catalogue"
+ENTRY_POINT_GROUP: Final = "unistream.connectors"
+STORED_AS: Final = {"files": "file"}
+"""Names under which snapshots store the committables of a connector, where they are not its own."""
 
-_OURS: Final = "unistream"
-_ARGUMENT: Final = re.compile(r"(\w+(?:, \w+)*): (.*)")
-_LITERAL: Final = re.compile(r"``([^`]*)``")
+DiscoveryFactory = Callable[[SourceInfo], SplitDiscovery]
+CommitterFactory = Callable[[Sequence[bytes]], Committer]
 
 
 class ConnectorInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +36,11 @@ class ConnectorInfo(msgspec.Struct, frozen=True, kw_only=True):
         promise: What the sink does at restarts, such as "exactly once"; "": it has no sink.
         extra: Of pip, with the libraries that it needs; "": none.
         guide: Page or address of its documentation.
+        discovery: "module:function" that makes the discovery of splits from a `SourceInfo`, for masters: they
+            run no code of a user, and find it by `SourceInfo.connector`; "": it has no source.
+        committer: "module:function" that makes the committer from committables alone: for
+            `unistream savepoint finalize`, without the pipeline. It takes credentials from the environment,
+            because snapshots store none. "": it needs the pipeline.
     """
 
     summary: str
@@ -45,6 +49,8 @@ class ConnectorInfo(msgspec.Struct, frozen=True, kw_only=True):
     promise: str = ""
     extra: str = ""
     guide: str = ""
+    discovery: str = ""
+    committer: str = ""
 
 
 BUILT_IN: Final = {
@@ -59,11 +65,13 @@ BUILT_IN: Final = {
         sink="unistream.connector.collect:CollectSink",
         promise="exactly once",
         guide="docs/guide/sinks.md",
+        committer="unistream.connector.collect:committer_of",
     ),
     "datagen": ConnectorInfo(
         summary="Rows that are generated, with or without an end.",
         source="unistream.connector.datagen:DatagenSource",
         guide="docs/guide/datastream.md",
+        discovery="unistream.connector.datagen:create_discovery",
     ),
     "delta": ConnectorInfo(
         summary="Delta tables: a version, or all that come; one commit for each checkpoint.",
@@ -72,6 +80,8 @@ BUILT_IN: Final = {
         promise="exactly once",
         extra="delta",
         guide="docs/guide/delta.md",
+        discovery="unistream.connector.delta:create_discovery",
+        committer="unistream.connector.delta:committer_of",
     ),
     "file": ConnectorInfo(
         summary="Folders of Parquet, JSON lines, CSV, ORC or Avro: what is there, or all that comes.",
@@ -79,11 +89,18 @@ BUILT_IN: Final = {
         sink="unistream.connector.file:FileSink",
         promise="exactly once",
         guide="docs/guide/files.md",
+        discovery="unistream.connector.file:create_discovery",
+        committer="unistream.connector.file:committer_of",
+    ),
+    "group": ConnectorInfo(
+        summary="Sinks whose rows of a checkpoint become visible together.",
+        committer="unistream.connector.group:committer_of",
     ),
     "hybrid": ConnectorInfo(
         summary="A bounded history, and then a live source.",
         source="unistream.connector.hybrid:HybridSource",
         guide="docs/guide/hybrid.md",
+        discovery="unistream.connector.hybrid:create_discovery",
     ),
     "iceberg": ConnectorInfo(
         summary="Iceberg tables: a snapshot, or all that come; one snapshot for each checkpoint.",
@@ -92,6 +109,8 @@ BUILT_IN: Final = {
         promise="exactly once",
         extra="iceberg",
         guide="docs/guide/iceberg.md",
+        discovery="unistream.connector.iceberg:create_discovery",
+        committer="unistream.connector.iceberg:committer_of",
     ),
     "kafka": ConnectorInfo(
         summary="Topics: columns from JSON, Avro, Protobuf or bytes; records by transactions.",
@@ -100,6 +119,8 @@ BUILT_IN: Final = {
         promise="exactly once",
         extra="kafka",
         guide="docs/guide/kafka.md",
+        discovery="unistream.connector.kafka:create_discovery",
+        committer="unistream.connector.kafka.sink.sink_committer:committer_of",
     ),
     "print": ConnectorInfo(
         summary="Rows on the standard output of the workers.",
@@ -114,117 +135,70 @@ BUILT_IN: Final = {
         promise="exactly once",
         extra="postgres",
         guide="docs/guide/sql-source.md",
+        discovery="unistream.connector.sql:create_discovery",
+        committer="unistream.connector.sql:committer_of",
     ),
     "static": ConnectorInfo(
         summary="A table of the program.",
         source="unistream.connector.static:StaticSource",
         guide="docs/guide/datastream.md",
+        discovery="unistream.connector.static:create_discovery",
     ),
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A connector that is here. `package`: name and version of what brings it; `problem`: why what it
-    declares cannot be read, then `info` is empty."""
-
-    name: str
-    info: ConnectorInfo
-    package: str
-    problem: str = ""
-
-
-class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """An argument of a source or sink. `default`: as Python writes it; None: it is required."""
-
-    name: str
-    default: str | None
-    meaning: str
+def declared(name: str, target: str) -> ConnectorInfo:
+    """What an installed package says of its connector: a `ConnectorInfo`, or only the function that makes the
+    discovery of its source. Raises ConfigError."""
+    found = load(name, target)
+    if isinstance(found, ConnectorInfo):
+        return found
+    if callable(found):
+        return ConnectorInfo(summary="", discovery=target)
+    raise ConfigError(f"{target} is no ConnectorInfo")
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """The source or the sink of a connector. `problem`: why its arguments are not known."""
+def create_discovery(info: SourceInfo) -> SplitDiscovery:
+    """The discovery that lists the splits of `info`.
 
-    kind: str
-    name: str
-    summary: str = ""
-    options: tuple[Option, ...] = ()
-    problem: str = ""
-
-
-def connectors() -> list[Found]:
-    """All of them, by name. A built-in name cannot be taken by an installed package."""
-    ours = [Found(name=name, info=info, package=_OURS) for name, info in BUILT_IN.items()]
-    theirs = [_declared(point) for point in entry_points(group=ENTRY_POINT_GROUP)]
-    found = {one.name: one for one in (*theirs, *ours)}
-    return [found[name] for name in sorted(found)]
-
-
-def connector(name: str) -> Found:
-    """Raises ConfigError: there is none of that name."""
-    known = {one.name: one for one in connectors()}
-    if name not in known:
-        raise ConfigError(
-            f"there is no connector {name!r}; there are {', '.join(known)} (others come with packages that "
-            f"declare the entry point group {ENTRY_POINT_GROUP!r})"
-        )
-    return known[name]
-
-
-def parts(found: Found) -> list[Part]:
-    """Its source and its sink, with their arguments."""
-    places = {"source": found.info.source, "sink": found.info.sink}
-    return [_part(found, kind, place) for kind, place in places.items() if place]
-
-
-def _declared(point: EntryPoint) -> Found:
-    package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
-    try:
-        info, problem = load(point.name, point.value), f"{point.value} is no ConnectorInfo"
-    except ConfigError as error:
-        info, problem = None, str(error)
-    if isinstance(info, ConnectorInfo):
-        return Found(name=point.name, info=info, package=package)
-    return Found(name=point.name, info=ConnectorInfo(summary=""), package=package, problem=problem)
-
-
-def _part(found: Found, kind: str, place: str) -> Part:
-    name = place.partition(":")[2]
-    try:
-        made = load(found.name, place)
-    except ConfigError as error:
-        cure = f": pip install 'unistream[{found.info.extra}]'" if found.info.extra else ""
-        return Part(kind=kind, name=name, problem=f"{error}{cure}")
-    text = inspect.getdoc(made) or ""
-    meanings = dict(described_arguments(text))
-    assert callable(made)
-    options = tuple(
-        Option(
-            name=argument.name,
-            default=None if argument.default is argument.empty else repr(argument.default),
-            meaning=meanings.get(argument.name, ""),
-        )
-        for argument in inspect.signature(made).parameters.values()
-        if argument.kind not in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
-    )
-    return Part(kind=kind, name=name, summary=" ".join(text.partition("\n\n")[0].split()), options=options)
-
-
-def described_arguments(text: str) -> Iterator[tuple[str, str]]:
-    r"""The arguments that a docstring describes below "Args:".
-
-    >>> list(described_arguments("A sink.\n\nArgs:\n    path: A\n        folder.\n    n, m: Numbers.\n"))
-    [('path', 'A folder.'), ('n', 'Numbers.'), ('m', 'Numbers.')]
+    Raises:
+        ConfigError: no connector of that name is installed, it cannot be imported, or it refuses the
+            options.
     """
-    names: list[str] = []
-    words: list[str] = []
-    for line in (*text.partition("Args:\n")[2].split("\n"), ""):
-        begins = _ARGUMENT.fullmatch(line[4:]) if line.startswith("    ") and line[4:5] != " " else None
-        if begins is None and line.startswith("        "):
-            words.append(line.strip())
-            continue
-        meaning = _LITERAL.sub(r"\1", " ".join(words))
-        yield from ((name, meaning) for name in names)
-        if begins is None:
-            return
-        names, words = begins[1].split(", "), [begins[2]]
+    found = _info(info.connector)
+    if found is None or not found.discovery:
+        ours = [name for name, one in BUILT_IN.items() if one.discovery]
+        raise ConfigError(
+            f"unknown connector {info.connector!r}; known are {_names(ours)} "
+            f"(others come with packages that declare the entry point group {ENTRY_POINT_GROUP!r})"
+        )
+    return cast(DiscoveryFactory, load(info.connector, found.discovery))(info)
+
+
+def committer_of(connector: str, committables: Sequence[bytes]) -> Committer:
+    """The committer, not open, of `committables` (at least one). `connector`: see
+    `unistream.port.sink.RecoverableCommitter`.
+
+    Raises:
+        ConfigError: no connector of that name is installed, or it cannot be imported.
+        CorruptSnapshot: a committable cannot be read.
+    """
+    found = _info(STORED_AS.get(connector, connector))
+    if found is None or not found.committer:
+        ours = [name for name, one in BUILT_IN.items() if one.committer]
+        raise ConfigError(
+            f"the committer of connector {connector!r} is not installed; installed are {_names(ours)} "
+            f"(packages add others in the entry point group {ENTRY_POINT_GROUP!r})"
+        )
+    return cast(CommitterFactory, load(connector, found.committer))(committables)
+
+
+def _info(name: str) -> ConnectorInfo | None:
+    target = installed(ENTRY_POINT_GROUP).get(name)
+    if name in BUILT_IN or target is None:
+        return BUILT_IN.get(name)
+    return declared(name, target)
+
+
+def _names(ours: Sequence[str]) -> str:
+    return ", ".join(sorted({*ours, *installed(ENTRY_POINT_GROUP)} - {*BUILT_IN} | {*ours}))

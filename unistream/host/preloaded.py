@@ -19,7 +19,7 @@ PRELOADED: Final = (
     "pyarrow.parquet",
     "unistream.connector.collect",
     "unistream.connector.file",
-    "unistream.connector.registry",
+    "unistream.connector.catalogue",
     "unistream.operator.process",
     "unistream.operator.sink",
     "unistream.operator.window",

@@ -70,7 +70,7 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """How the master finds the splits of a source, as data.
 
     Attributes:
-        connector: Name in the registry `unistream.connector.registry` ("kafka", "file", "datagen",
+        connector: Name in the registry `unistream.connector.catalogue` ("kafka", "file", "datagen",
             "static"); the master loads only installed connectors, never user code.
         options: Options of that connector's discovery, JSON values only.
         bounded: The source ends by itself.

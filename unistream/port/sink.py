@@ -209,7 +209,7 @@ class StatefulCommitter(Protocol):
 @runtime_checkable
 class RecoverableCommitter(Protocol):
     """A committer that can be made from its committables alone, so that what a savepoint lists can be
-    committed without the user's code (`unistream.connector.committers`)."""
+    committed without the user's code (`unistream.connector.catalogue`)."""
 
     @property
     def connector(self) -> str:

@@ -23,7 +23,7 @@ from unistream.base.config import COMMITTER_RETRIES, Configuration
 from unistream.base.errors import OutcomeUnknown
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, OperatorUid, VertexId
 from unistream.base.sizes import size_text
-from unistream.connector.committers import committer_of
+from unistream.connector.catalogue import committer_of
 from unistream.model.chain import JobCode
 from unistream.model.snapshot import Manifest
 from unistream.operator.sink import CommitRounds, Committed, CommittingOperator, Due, StageCommitter

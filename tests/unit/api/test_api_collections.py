@@ -24,7 +24,7 @@ def rows_of(stream: us.DataStream) -> list[dict[str, Any]]:
     assert isinstance(spec, SourceOperatorSpec)
     source = spec.source
     assert isinstance(source, StaticSource)
-    from unistream.connector.registry import create_discovery
+    from unistream.connector.catalogue import create_discovery
 
     reader = source.create_reader()
     reader.open(

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 import unistream as us
 from unistream.backfill.coverage import check_covers, event_time_span, read_span
 from unistream.base.errors import ConfigError
-from unistream.connector.registry import create_discovery
+from unistream.connector.catalogue import create_discovery
 from unistream.model.time_range import TimeRange
 from unistream.port.source import Source, WithEventTimeSpan, WithTimeRange
 

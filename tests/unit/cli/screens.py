@@ -44,7 +44,8 @@ from unistream.cli.run import why_failed
 from unistream.cli.tables import Cell, Grid
 from unistream.client.job.staged_files import StagedByJob
 from unistream.client.remote.job_client import result_of
-from unistream.connector.catalogue import ConnectorInfo, Found, Part
+from unistream.connector.catalogue import ConnectorInfo
+from unistream.connector.listed import ConnectorPart, ListedConnector
 from unistream.core.memory import memory_plan
 from unistream.core.restore import RestorePlan
 from unistream.master.shown.history import NO_ARCHIVE
@@ -102,13 +103,13 @@ def without_archive() -> JobInfo:
 def connector_parts() -> Parts:
     known = answer("connector", Fields)
     [found] = [one for one in listed_connectors() if one.name == known["name"]]
-    return connectors.shown(found, msgspec.convert(known["parts"], list[Part]))
+    return connectors.shown(found, msgspec.convert(known["parts"], list[ConnectorPart]))
 
 
-def listed_connectors() -> list[Found]:
+def listed_connectors() -> list[ListedConnector]:
     fields = answer("connectors", list[Fields])
     return [
-        Found(
+        ListedConnector(
             name=one["name"],
             package=one["package"],
             problem=one["problem"],

@@ -9,9 +9,8 @@ import pytest
 
 import unistream as us
 from unistream.base.errors import ConfigError
-from unistream.connector.catalogue import BUILT_IN, Option, connector, connectors, described_arguments, parts
-from unistream.connector.committers import COMMITTERS
-from unistream.connector.registry import CONNECTORS
+from unistream.connector.catalogue import BUILT_IN
+from unistream.connector.listed import ConnectorOption, connector, connectors, described_arguments, parts
 
 ROOT = Path(__file__).parents[3]
 
@@ -22,7 +21,7 @@ def install(folder: Path, name: str, target: str, code: str) -> None:
     about = folder / "made-1.2.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: made\nVersion: 1.2\n")
-    (about / "entry_points.txt").write_text(f"[unistream.catalogue]\n{name} = {target}\n")
+    (about / "entry_points.txt").write_text(f"[unistream.connectors]\n{name} = {target}\n")
 
 
 def test_every_source_and_sink_of_ours_is_in_the_list() -> None:
@@ -30,12 +29,10 @@ def test_every_source_and_sink_of_ours_is_in_the_list() -> None:
     named = {place.partition(":")[2] for place in places}
     public = {name for name in us.__all__ if name.endswith(("Sink", "Source"))}
     assert named == public - {"DataStreamSink", "Sink", "Source", "TwoPhaseCommitSink"}
-    of_several = {"group"}  # commits for the sinks of others
-    assert {"files" if name == "file" else name for name in BUILT_IN} >= set(COMMITTERS) - of_several
-    assert set(BUILT_IN) >= set(CONNECTORS)
+    assert all(bool(info.discovery) == bool(info.source) for info in BUILT_IN.values())
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", [name for name, info in BUILT_IN.items() if info.guide])
 def test_arguments_of_ours_are_described(name: str) -> None:
     found = connector(name)
     assert (ROOT / found.info.guide).is_file()
@@ -49,8 +46,8 @@ def test_an_argument_has_a_name_a_default_and_a_meaning() -> None:
     [part] = parts(connector("static"))
     assert (part.kind, part.name) == ("source", "StaticSource")
     assert part.options == (
-        Option(name="table", default=None, meaning="At most 256 MiB as Arrow IPC."),
-        Option(
+        ConnectorOption(name="table", default=None, meaning="At most 256 MiB as Arrow IPC."),
+        ConnectorOption(
             name="splits",
             default="1",
             meaning="Parts that subtasks read in parallel; with 1 the order is kept.",

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unistream.base.errors import ConfigError
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.datagen import (
     Choice,
     DatagenSource,
@@ -22,7 +23,6 @@ from unistream.connector.datagen import (
     Sequential,
     generate,
 )
-from unistream.connector.registry import create_discovery
 from unistream.model.metric_names import PENDING_RECORDS
 from unistream.port.source import Idle, Polled, ReaderContext, Rows, Source, SourceReader
 from unistream.testing.harness.operators import CountingMetrics

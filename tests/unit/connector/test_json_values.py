@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from unistream.base.errors import UserCodeError
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.common import padded
 from unistream.connector.file import FileSource
 from unistream.connector.kafka.format.decode import Piece, RecordDecoder
 from unistream.connector.kafka.record.records import Framed
-from unistream.connector.registry import create_discovery
 from unistream.testing.harness.source_driver import SourceDriver
 
 SCHEMA = pa.schema(

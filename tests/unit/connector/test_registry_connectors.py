@@ -10,8 +10,8 @@ import pytest
 
 from tests.eventually import WAIT_S
 from unistream.base.errors import ConfigError
+from unistream.connector.catalogue import BUILT_IN, create_discovery
 from unistream.connector.datagen import DatagenSource, Sequential
-from unistream.connector.registry import CONNECTORS, create_discovery
 from unistream.model.graph import SourceInfo
 
 
@@ -32,7 +32,7 @@ def test_a_name_is_not_a_module() -> None:
         create_discovery(info("os:system"))
 
 
-@pytest.mark.parametrize("name", sorted(CONNECTORS))
+@pytest.mark.parametrize("name", [name for name, one in BUILT_IN.items() if one.discovery])
 def test_every_built_in_connector_refuses_options_that_it_does_not_know(name: str) -> None:
     with pytest.raises(ConfigError):
         create_discovery(info(name))
@@ -40,13 +40,13 @@ def test_every_built_in_connector_refuses_options_that_it_does_not_know(name: st
 
 def test_a_connector_is_loaded_when_it_is_asked_for() -> None:
     code = (
-        "import sys, unistream.connector.registry\n"
+        "import sys, unistream.connector.catalogue\n"
         "print(*(m for m in sys.modules if m.startswith('unistream.connector.')))"
     )
     run = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=WAIT_S
     )
-    assert run.stdout.split() == ["unistream.connector.registry"]
+    assert run.stdout.split() == ["unistream.connector.catalogue"]
 
 
 PLUGIN = """

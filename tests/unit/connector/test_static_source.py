@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from unistream.base.errors import ConfigError
-from unistream.connector.registry import create_discovery
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.static import INLINE_BYTES_MAX, STATIC_BYTES_MAX, StaticSource
 from unistream.model.messages import Split
 from unistream.port.source import Exhausted, ReaderContext, Rows

@@ -17,7 +17,7 @@ from tests.unit.master.served_cluster import Api
 from unistream.base.clock import Clock, SystemClock
 from unistream.base.config import Configuration
 from unistream.base.ids import EdgeId, OperatorUid, VertexId
-from unistream.connector.registry import create_discovery
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.static import StaticSource
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.cluster.dispatcher import Dispatcher

@@ -326,12 +326,13 @@ class TestDecision:
     def test_a_connector_that_is_not_installed(self, tmp_path: Path) -> None:
         saved = savepoint(tmp_path / "sp", {"own-committer": listed({2: [b"t"]}, "own", "pulsar")})
         with pytest.raises(
-            ConfigError, match="'pulsar' is not installed; installed are collect, delta, files"
+            ConfigError, match="'pulsar' is not installed; installed are collect, delta, file, "
         ):
             us.finalize_savepoint(saved.path)
 
 
 PLUGIN = """
+from unistream import ConnectorInfo
 from unistream.port.sink import CommitOutcome, CommitResult
 
 class Noted:
@@ -351,6 +352,8 @@ class Noted:
 
 def committer_of(committables):
     return Noted()
+
+CONNECTOR = ConnectorInfo(summary="Noted.", committer="noted_sink:committer_of")
 """
 
 
@@ -358,7 +361,7 @@ def test_installed_packages_add_committers(tmp_path: Path, monkeypatch: pytest.M
     metadata = tmp_path / "noted-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: noted\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[unistream.committers]\nnoted = noted_sink:committer_of\n")
+    (metadata / "entry_points.txt").write_text("[unistream.connectors]\nnoted = noted_sink:CONNECTOR\n")
     (tmp_path / "noted_sink.py").write_text(PLUGIN)
     monkeypatch.syspath_prepend(tmp_path)
     item = listed({2: [str(tmp_path / "note").encode()]}, "own", "noted")

@@ -32,7 +32,7 @@ from unistream.client.embedded.hosts import STANDALONE, control_port
 from unistream.client.embedded.job_folder import claim
 from unistream.client.machine import home
 from unistream.client.machine.background import awaited, in_background
-from unistream.connector.registry import create_discovery
+from unistream.connector.catalogue import create_discovery
 from unistream.master.cluster import Dispatcher
 from unistream.master.service import ClusterServices, HostFactory, master_ports
 from unistream.master.shown import ClusterPlaces

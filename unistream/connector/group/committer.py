@@ -22,7 +22,7 @@ import msgspec
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, ProtocolError, Unreachable
 from unistream.base.ids import CheckpointId, OperatorUid
-from unistream.connector.committers import committer_of as member_of
+from unistream.connector.catalogue import committer_of as member_of
 from unistream.connector.common import decode_formatted
 from unistream.connector.group.logs import log_of
 from unistream.port.group import (
@@ -261,7 +261,7 @@ class GroupCommitter:
 
 
 def committer_of(committables: Sequence[bytes]) -> GroupCommitter:
-    """The committer for committables of a snapshot, see `unistream.connector.committers`. Members that have
+    """The committer for committables of a snapshot, see `unistream.connector.catalogue`. Members that have
     none are left as they are.
 
     Raises:

@@ -20,9 +20,9 @@ import msgspec
 from msgspec import structs
 
 from unistream.base.errors import ConfigError
+from unistream.connector.catalogue import create_discovery as create_any_discovery
 from unistream.connector.common import discovery_options
 from unistream.connector.hybrid.split import PREFIXES, wrapped
-from unistream.connector.registry import create_discovery as create_any_discovery
 from unistream.model.graph import HISTORY, LIVE, SourceInfo
 from unistream.model.messages import Split
 from unistream.model.splits import FoundSplits, KnownSplits

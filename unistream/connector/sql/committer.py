@@ -410,7 +410,7 @@ class SqlCommitter:
 
 
 def committer_of(committables: Sequence[bytes]) -> SqlCommitter:
-    """The committer for committables of a snapshot, see `unistream.connector.committers`. The URL is that
+    """The committer for committables of a snapshot, see `unistream.connector.catalogue`. The URL is that
     of the snapshot, which has no password, or in the environment (`ENVIRONMENT`).
 
     Raises:

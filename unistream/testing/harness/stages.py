@@ -11,7 +11,7 @@ from msgspec import structs
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId, LeaderEpoch, LineageId
 from unistream.base.limits import MIB
-from unistream.connector.registry import create_discovery
+from unistream.connector.catalogue import create_discovery
 from unistream.core.job import BootstrapSavepoint, job_settings
 from unistream.model.bounded import BoundedJob, PlaceReport
 from unistream.model.chain import JobCode

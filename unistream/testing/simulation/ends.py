@@ -13,7 +13,7 @@ import pyarrow as pa
 from unistream.base.errors import Unreachable
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.base.limits import MAX_WATERMARK
-from unistream.connector.registry import create_discovery
+from unistream.connector.catalogue import create_discovery
 from unistream.model.elements import Batch
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split

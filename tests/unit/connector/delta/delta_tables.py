@@ -11,10 +11,10 @@ import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.common import decoded_split
 from unistream.connector.delta import DeltaSource
 from unistream.connector.delta.source_split import DeltaSplit
-from unistream.connector.registry import create_discovery
 from unistream.model.messages import Split
 from unistream.model.splits import FoundSplits, KnownSplits
 from unistream.port.source import GrowingDiscovery

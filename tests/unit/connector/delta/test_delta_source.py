@@ -31,8 +31,8 @@ from tests.unit.connector.delta.delta_tables import (
     values,
 )
 from unistream.base.errors import ConfigError, UserCodeError
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.delta import DeltaSource
-from unistream.connector.registry import create_discovery
 from unistream.port.projection import Selection
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.contract.sinks.case import LINEAGE, context, permit
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import CheckpointId, LineageId
-from unistream.connector.committers import committer_of
+from unistream.connector.catalogue import committer_of
 from unistream.connector.common import Unknown
 from unistream.connector.delta import DeltaSink
 from unistream.connector.delta.table import LakeTable

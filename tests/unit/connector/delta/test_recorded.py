@@ -11,9 +11,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.delta import DeltaSink, DeltaSource
 from unistream.connector.delta.positions import POSITIONS_KEY
-from unistream.connector.registry import create_discovery
 from unistream.model.elements import Batch
 from unistream.model.positions import SourcePositions
 from unistream.model.splits import FoundSplits

@@ -16,7 +16,7 @@ from tests.contract.sinks.case import context, permit
 from unistream.base.crash_points import passing
 from unistream.base.errors import ConfigError, CorruptSnapshot, UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.connector.committers import committer_of
+from unistream.connector.catalogue import committer_of
 from unistream.connector.common import last_of_each_key
 from unistream.connector.delta import DeltaSink
 from unistream.connector.delta.upsert import predicate

@@ -20,11 +20,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from unistream.base.errors import ConfigError, UserCodeError
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.common import AvroRecord, decoded_split
 from unistream.connector.file import FileSource
 from unistream.connector.file.decode import decode
 from unistream.connector.file.split import FileSplit
-from unistream.connector.registry import create_discovery
 from unistream.port.projection import Selection
 from unistream.port.source import Rows
 from unistream.testing.harness.source_driver import SourceDriver

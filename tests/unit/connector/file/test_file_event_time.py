@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.common import decoded_split
 from unistream.connector.file import FileSource
 from unistream.connector.file.split import FileSplit, encode_split
-from unistream.connector.registry import create_discovery
 from unistream.model.messages import Split
 
 

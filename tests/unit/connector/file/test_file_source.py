@@ -20,6 +20,7 @@ from msgspec import structs
 
 from tests.eventually import WAIT_S
 from unistream.base.errors import ConfigError, UserCodeError
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.common import Chunk, decoded_split
 from unistream.connector.common.read_ahead import READ_AHEAD_CHUNKS, ReadAhead
 from unistream.connector.file import FileSource
@@ -27,7 +28,6 @@ from unistream.connector.file.decode import decode
 from unistream.connector.file.format import FileSpec, widens
 from unistream.connector.file.listing import list_files
 from unistream.connector.file.split import FileSplit, open_file
-from unistream.connector.registry import create_discovery
 from unistream.port.projection import Selection
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows, Source, SplitFinished
 from unistream.testing.harness.operators import CountingMetrics

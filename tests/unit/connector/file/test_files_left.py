@@ -10,8 +10,8 @@ import pyarrow.orc as pa_orc
 import pyarrow.parquet as pq
 import pytest
 
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.file import FileSource
-from unistream.connector.registry import create_discovery
 from unistream.model.metric_names import (
     PENDING_BYTES,
     PENDING_BYTES_UNKNOWN,

@@ -12,10 +12,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from unistream.base.errors import ConfigError
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.delta import DeltaSource
 from unistream.connector.file import FileSink, FileSource
 from unistream.connector.file.listing import list_files
-from unistream.connector.registry import create_discovery
 
 ROWS = pa.table({"id": [1, 2, 3], "day": ["a", "a", "b"]})
 

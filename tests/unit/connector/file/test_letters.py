@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from unistream.base.errors import ConfigError
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.file import FileSource
-from unistream.connector.registry import create_discovery
 from unistream.port.source import Rows
 from unistream.testing.harness.source_driver import SourceDriver
 

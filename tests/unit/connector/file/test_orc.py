@@ -11,11 +11,11 @@ import pyarrow.orc as pa_orc
 import pytest
 
 from unistream.base.errors import ConfigError, UserCodeError
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.common import decoded_split
 from unistream.connector.file import FileSource
 from unistream.connector.file.decode import decode
 from unistream.connector.file.split import FileSplit
-from unistream.connector.registry import create_discovery
 from unistream.port.source import Rows
 from unistream.testing.harness.source_driver import SourceDriver
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.common import decoded_split, discovery_options
 from unistream.connector.file import FileSource
 from unistream.connector.file.decode import decode
@@ -30,7 +31,6 @@ from unistream.connector.file.watch import (
     is_settled,
     look,
 )
-from unistream.connector.registry import create_discovery
 from unistream.core.checkpoint.split_assignment import SplitAssigner
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split

@@ -23,7 +23,7 @@ from tests.iceberg_lake import Lake
 from unistream.api.described import described
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, NotFound
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid
-from unistream.connector.committers import committer_of
+from unistream.connector.catalogue import committer_of
 from unistream.connector.delta.committer import DeltaCommitter
 from unistream.connector.delta.table import LakeTable, TableCommit
 from unistream.connector.group import GroupSink, read_group

@@ -14,8 +14,8 @@ from deltalake import write_deltalake
 
 import unistream as us
 from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError, UserCodeError
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.hybrid import HybridSource
-from unistream.connector.registry import create_discovery
 from unistream.connector.static import StaticSource
 from unistream.model.graph import HISTORY, LIVE, SourceInfo
 from unistream.model.messages import Split

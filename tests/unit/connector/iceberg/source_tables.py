@@ -27,10 +27,10 @@ from pyiceberg.typedef import Record
 
 import unistream as us
 from tests.iceberg_lake import TABLE, Lake
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.common import decoded_split
 from unistream.connector.iceberg.snapshot import new_snapshot_id
 from unistream.connector.iceberg.source_split import IcebergSplit
-from unistream.connector.registry import create_discovery
 from unistream.model.messages import Split
 from unistream.model.splits import FoundSplits, KnownSplits
 from unistream.port.source import GrowingDiscovery

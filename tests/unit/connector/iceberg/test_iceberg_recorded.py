@@ -14,7 +14,7 @@ from tests.unit.connector.iceberg.parts import Parts, rows
 from tests.unit.connector.iceberg.source_tables import compact, head, source
 from unistream.base.errors import ConfigError
 from unistream.base.ids import LineageId, OperatorUid
-from unistream.connector.registry import create_discovery
+from unistream.connector.catalogue import create_discovery
 from unistream.model.positions import SourcePositions
 from unistream.port.source import RecordedDiscovery
 

@@ -32,7 +32,7 @@ from tests.iceberg_lake import TABLE, Lake
 from tests.unit.connector.iceberg.parts import Parts, between, rows
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable, UserCodeError
 from unistream.base.secrets import Secret
-from unistream.connector.committers import committer_of
+from unistream.connector.catalogue import committer_of
 from unistream.connector.iceberg import IcebergSink
 from unistream.connector.iceberg.partition import reads_doubles
 from unistream.connector.iceberg.record import RECORDS_MAX, Recorded, outdated

@@ -16,7 +16,7 @@ from tests.iceberg_lake import TABLE, Lake
 from unistream.base.crash_points import passing
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.connector.committers import committer_of
+from unistream.connector.catalogue import committer_of
 from unistream.connector.iceberg import IcebergSink
 from unistream.model.elements import Batch
 from unistream.port.sink import (

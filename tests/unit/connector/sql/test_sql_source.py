@@ -16,7 +16,7 @@ import pytest
 
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.base.secrets import Secret, redacted
-from unistream.connector.registry import create_discovery
+from unistream.connector.catalogue import create_discovery
 from unistream.connector.sql import SqlSink, SqlSource
 from unistream.connector.sql.ranges import Position
 from unistream.connector.sql.source_split import SqlSplit

@@ -328,7 +328,7 @@ def _visible(checkpoint_id: CheckpointId, now: int, before: int) -> tuple[Visibl
 
 
 def committer_of(committables: Sequence[bytes]) -> KafkaCommitter:
-    """The committer for committables of a snapshot, see `unistream.connector.committers`. Properties of the
+    """The committer for committables of a snapshot, see `unistream.connector.catalogue`. Properties of the
     client come from the environment: `ENVIRONMENT` and their name.
 
     Raises:
