@@ -23,6 +23,7 @@ TEXT_SUFFIXES = {
 FILE_LINES_WARN = 400
 FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 50
+INIT_LINES_MAX = 70  # of a shell that is given many ports: each argument on a line of its own, and no branches
 UNDOCUMENTED_LINES_MAX = 10  # outside of api and port, a function this short is read faster than described
 
 LONG_FUNCTIONS: dict[str, str] = {}
@@ -78,6 +79,10 @@ def lines_of(function: Function) -> int:
     return end - function.lineno + 1 - ((doc.end_lineno or 0) - doc.lineno + 1 if doc else 0)
 
 
+def lines_max_of(function: Function) -> int:
+    return INIT_LINES_MAX if function.name == "__init__" else FUNCTION_LINES_MAX
+
+
 def test_there_is_something_to_check() -> None:
     assert len(product_files()) > 50
     assert len(python_files()) > len(product_files())
@@ -94,13 +99,13 @@ def test_files_have_at_most_700_lines() -> None:
     assert not too_long, f"split these: {too_long}; soon these: {growing}"
 
 
-def test_functions_have_at_most_50_lines() -> None:
+def test_functions_have_at_most_50_lines_and_constructors_70() -> None:
     long = {
         f"{shown(path)}::{function.name}": lines_of(function)
         for path in python_files()
         if not path.is_relative_to(ROOT / "tests") and path.parent.name != "versions"  # a migration is a list
         for function in ast.walk(parsed(path))
-        if isinstance(function, Function) and lines_of(function) > FUNCTION_LINES_MAX
+        if isinstance(function, Function) and lines_of(function) > lines_max_of(function)
     }
     excess = {name: lines for name, lines in long.items() if name not in LONG_FUNCTIONS}
     assert not excess, f"split these, or give a reason in LONG_FUNCTIONS: {excess}"

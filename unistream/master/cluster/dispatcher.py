@@ -263,7 +263,8 @@ class Dispatcher(JobViews):
             return now_ms < before
 
     def _exists(self, job: JobId) -> bool:
-        """In memory, to be recovered, or ended, as far as anybody knows: the metadata may be away or lost."""
+        """Whether the job is in memory, waits for recovery or has ended, as far as is known: the metadata may
+        be away or lost."""
         recovering, master = self._unended(job)
         if recovering is not None or master is not None:
             return True
@@ -352,7 +353,7 @@ class Dispatcher(JobViews):
         return master.post
 
     def _batch_engine(self) -> BatchEngine:
-        """Of all BATCH jobs; made for the first one."""
+        """The engine that runs all BATCH jobs of the cluster, made for the first one."""
         create = self._services.create_engine
         assert create is not None, "`prepare` has refused jobs for an engine"
         with self._engine_lock:
@@ -386,7 +387,8 @@ class Dispatcher(JobViews):
         return master
 
     def _post(self, job: JobId, event: contract.Event) -> None:
-        """From the ResourceManager. A job that is no longer in memory needs no events."""
+        """Hands an event of the ResourceManager to the job's master. A job that is no longer in memory needs
+        no events."""
         master = self._jobs.get(job)
         if master is not None:
             master.post(event)

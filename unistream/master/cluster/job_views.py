@@ -179,7 +179,7 @@ class JobViews:
         return self._pages.get((what, record.job, record.version, found.ended_ms, found.state), read)
 
     def _checkpoints_meanwhile(self, job: JobId) -> CheckpointsInfo:
-        """Of a job that is not started yet; empty while the database is away."""
+        """The recorded checkpoints of a job that is not started yet; none while the database is away."""
         store = self._services.metadata
         try:
             record = store.job(job)
@@ -201,8 +201,8 @@ class JobViews:
         return JobGraph(name="", vertices=(), edges=()) if record is None else graph_of(record)
 
     def known_graph(self, job: JobId) -> JobGraph:
-        """The same; without vertices while the database is away, which alone knows them of a job that has
-        ended."""
+        """The job's graph as `graph` gives it; without vertices while the database is away, which alone knows
+        them of a job that has ended."""
         try:
             return self.graph(job)
         except Unreachable:
@@ -227,8 +227,8 @@ class JobViews:
         return self._with_ended(found)
 
     def shown_jobs(self) -> list[tuple[JobSummary, JobInfo | None]]:
-        """The same jobs; those of this cluster that have not ended with all that is known of each, of one
-        moment: what is asked of a running job is asked once."""
+        """The jobs that `jobs` lists, each of this cluster that has not ended with all that is known of it at
+        one moment: a running job is asked once."""
         infos = {info.job: info for info in self._recovery.infos()}
         found = {job: summary_of(info) for job, info in infos.items()}
         workers = self._resources.workers()

@@ -55,7 +55,7 @@ class KeptJobs:
         return self._jobs.keep(place, job, self._clock.wall_ms(), for_restart=for_restart)
 
     def kept(self, name: str) -> KeptJob:
-        """Raises NotFound."""
+        """The job that is kept under this name. Raises NotFound."""
         found = self._jobs.kept(_place(name))
         if found is None:
             raise NotFound(f"no job is kept under the name {name!r}")

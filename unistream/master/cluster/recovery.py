@@ -177,7 +177,8 @@ class Recovery:
         )
 
     def graph(self, job: JobId) -> JobGraph | None:
-        """Of a job that is not started, as far as it can be read; None: it is none of those."""
+        """The graph of a job that is not started, as far as it can be read; None: the job waits for no
+        recovery."""
         with self._lock:
             found = self._waiting.get(job)
         if found is None:

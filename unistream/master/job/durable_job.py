@@ -64,7 +64,7 @@ class DurableJob:
                 self._used = used
 
     def attempted(self, number: int, restarts: int) -> None:
-        """The same of an attempt that an engine has begun by itself. Returns at once."""
+        """Stores that an engine has begun an attempt by itself, as `attempting` does, but returns at once."""
         if number > self._used.highest:
             self._pool.submit(self._attempted, number, restarts)
 

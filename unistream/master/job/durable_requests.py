@@ -249,7 +249,8 @@ class DurableRequests:
     # --- one of them ------------------------------------------------------------------------------
 
     def _stop_under_way(self, given: SnapshotRequest) -> _Asked | None:
-        """The same stop, which was requested before; None: the job is not being stopped."""
+        """The same stop, which was requested before; None: the job is not being stopped. Raises ConfigError:
+        it is being stopped in another way."""
         stop = self._stop
         if stop is None or stop.answer.done():
             return None
@@ -295,7 +296,7 @@ class DurableRequests:
         return request or "", answer
 
     def _give_next(self) -> None:
-        """Of the changes that an earlier leader has stored: the job takes one at a time."""
+        """Gives the job the next change that an earlier leader has stored: it takes one at a time."""
         if self._to_give and (self._given is None or self._given.outcome is not None):
             self._given = self._to_give.pop(0)
             self._give_durable(self._given)
@@ -305,7 +306,7 @@ class DurableRequests:
         answer.add_done_callback(partial(self._answered, asked))
 
     def _answered(self, asked: _Asked, answer: Future[str]) -> None:
-        """By the job."""
+        """The job has answered a request: stores the outcome, and then answers the clients that wait."""
         error = answer.exception()
         outcome = error or answer.result()
         with self._lock:
@@ -339,7 +340,8 @@ class DurableRequests:
         _settle(asked.answer, outcome)
 
     def _as_kept(self, outcome: str) -> str | ConfigError:
-        """Of a job that runs with another parallelism, once that is stored. Raises as the `JobStore`."""
+        """The outcome for the client, once the new parallelism is stored; an error if it cannot be. Raises as
+        the `JobStore`."""
         try:
             self._keep_parallelism()
         except (Fenced, Transient, OutcomeUnknown):
@@ -359,7 +361,7 @@ class DurableRequests:
                 self._jobs.set_request(self._job, _to_do(self._stop, self._operations))
 
     def _fail(self, asked: _Asked, error: BaseException) -> None:
-        """After the end of the job."""
+        """Fails a request that the end of the job has overtaken."""
         _settle(asked.answer, self._left(str(error)) if self._state == "SUSPENDED" else error)
 
     def _left(self, why: str) -> Unreachable:
@@ -394,7 +396,8 @@ def _with_outcome(
     path = outcome if isinstance(outcome, str) else None
     drains = isinstance(asked.wanted, SnapshotRequest) and asked.wanted.kind is _DRAIN
     return settled(
-        *(known, lambda one: one.trigger in asked.triggers),
+        known,
+        lambda one: one.trigger in asked.triggers,
         path=path,
         resumes_from=resumes_from if drains and path is not None else None,
         error=None if path is not None else str(outcome),

@@ -140,7 +140,7 @@ class EngineRuns:
         self._journal.logged(structs.replace(report, attempt=self._known(report.attempt)))
 
     def _known(self, attempt: AttemptId) -> AttemptId:
-        """As the job numbers it: a subtask of a stream has one attempt in a run."""
+        """The attempt's id as the job numbers it: a subtask of a stream has one attempt in a run."""
         if self._first_attempt is None:
             return attempt
         return structs.replace(attempt, attempt=self._first_attempt)

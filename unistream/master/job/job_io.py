@@ -69,7 +69,8 @@ class JobIo:
                 self._preparing = [one for one in (*self._preparing, future) if not one.done()]
 
     def _totals_with(self, checkpoint_id: CheckpointId) -> TotalsSoFar:
-        """The same when the write is repeated, since its outcome is not known: a pointer never changes."""
+        """The totals that go into this checkpoint's pointer. They stay the same when a write of unknown
+        outcome is repeated: a pointer never changes."""
         if checkpoint_id not in self._pointing:
             self._pointing[checkpoint_id] = self._totals()
             while len(self._pointing) > POINTING_MAX:
@@ -201,7 +202,8 @@ class JobIo:
         self._remove_left()
 
     def _remove_left(self) -> None:
-        """In order; all that is behind one that the storage refuses waits with it."""
+        """Removes the snapshots that are to be discarded, in order; all behind one that the storage refuses
+        wait with it."""
         while self._left:
             command = self._left[0]
             crash_point("retention.before_delete")

@@ -83,7 +83,10 @@ class JobMaster:
         """`on_ended` is called last, on the job's thread; `finish_later`: see `DurableJob`."""
         self.setup = setup
         self.journal = Journal(
-            *(setup.job, setup.graph, ports.catalogue, services.clock),
+            setup.job,
+            setup.graph,
+            ports.catalogue,
+            services.clock,
             restored=setup.restored,
             own=setup.own_restore,
             submitted_ms=setup.start.submitted_ms,
@@ -96,11 +99,19 @@ class JobMaster:
         self._loop: Loop[contract.Event | _Abandon | Picture, contract.Timer] = ports.create_loop(
             f"job-{setup.job[:8]}"
         )
-        io = (setup, services, ports.jobs.snapshots(setup.job), ports.io, self.post)
-        self._io = JobIo(*io, totals=lambda: totals_so_far(self._machine.view(), self.journal))
+        self._io = JobIo(
+            setup,
+            services,
+            ports.jobs.snapshots(setup.job),
+            ports.io,
+            self.post,
+            totals=lambda: totals_so_far(self._machine.view(), self.journal),
+        )
         self._durable = DurableJob(setup, ports.jobs, ports.io, finish_later)
         self._engine = EngineRuns(
-            *(setup, create_engine, services.artifacts.get),
+            setup,
+            create_engine,
+            services.artifacts.get,
             pool=ports.io,
             journal=self.journal,
             post=self.post,
@@ -108,11 +119,16 @@ class JobMaster:
             before_run=self._attempting,
         )
         self._restarts = setup.start.used.restarts_then  # as last recorded
-        self._outgoing = Outgoing(*(setup.job, ports.senders, self.post, self._committing, self._attempting))
-        self._story, self._requests = deque[str](maxlen=STORY_EVENTS), OpenRequests()
-        asked = (setup, ports.jobs, until_written, self._requests)
+        self._outgoing = Outgoing(setup.job, ports.senders, self.post, self._committing, self._attempting)
+        self._story = deque[str](maxlen=STORY_EVENTS)
+        self._requests = OpenRequests()
         self._durable_requests = DurableRequests(
-            *asked, post=self._loop.post, keep_parallelism=self._keep_parallelism
+            setup,
+            ports.jobs,
+            until_written,
+            self._requests,
+            post=self._loop.post,
+            keep_parallelism=self._keep_parallelism,
         )
         self._reached: Mapping[VertexId, int] = {}  # the parallelism, when a change was answered last
         self._pictures = Pictures(self._machine, services.clock, self._loop)
@@ -166,12 +182,12 @@ class JobMaster:
 
     @property
     def state(self) -> str:
-        """As last seen; exact once the job has ended."""
+        """The job's state as last seen; exact once the job has ended."""
         return state_of(self._pictures.view, self._ended_as)
 
     @property
     def failure(self) -> TaskFailure | None:
-        """Of a job that has ended as FAILED or SUSPENDED."""
+        """The failure of a job that has ended as FAILED or SUSPENDED."""
         return None if self._end is None else self._end.failure
 
     def info(self, workers: Iterable[TaskManagerInfo]) -> JobInfo:

@@ -317,9 +317,10 @@ def _bounded_machine(graph: JobGraph, settings: JobSettings, restore: RestorePoi
 
 
 def _without_idle_options(graph: JobGraph, config: Configuration) -> Configuration:
-    """Without checkpoints where they could never complete (a task would wait for its last one for ever),
-    without the adaptive scheduler where it cannot run the job, and without a state backend on disk for a
-    BATCH job, which has state of few keys at a time and takes no snapshots."""
+    """The configuration without what has no effect for this graph: checkpoints where they could never
+    complete (a task would wait for its last one for ever), the adaptive scheduler where it cannot run the
+    job, and a state backend on disk for a BATCH job, which has state of few keys at a time and takes no
+    snapshots."""
     forgets = graph.job_type is JobType.BATCH and graph.bootstrap is None
     idle: set[str] = {STATE_BACKEND.key} if forgets else set()
     reason = why_interval_is_idle(graph, config)

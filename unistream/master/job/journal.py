@@ -143,7 +143,7 @@ class Journal:
 
     @property
     def graph(self) -> JobGraph:
-        """With the job's current parallelism."""
+        """The graph with the job's current parallelism."""
         with self._lock:
             return self._graph
 
@@ -331,7 +331,7 @@ class Journal:
 
     @property
     def checkpoints(self) -> tuple[CheckpointInfo, ...]:
-        """Newest first."""
+        """The checkpoints that are remembered, the newest first."""
         with self._lock:
             return tuple(map(CheckpointInfo.of, reversed(self._checkpoints.values())))
 
@@ -354,7 +354,7 @@ class Journal:
 
     @property
     def committed(self) -> dict[str, SinkSoFar]:
-        """The same for the next leader."""
+        """What the sinks have committed so far, in the form that the next leader finds."""
         with self._lock:
             return self._sinks.so_far
 
@@ -479,7 +479,8 @@ def summed(
 
 
 def _add_unread(totals: dict[str, int], pending: str, unknown: str, more: int | None) -> None:
-    """To what the readers of a source say, if they say it."""
+    """Adds what no reader has taken up to what the readers of a source count as unread, if they do; `more`
+    None: that is unknown."""
     if unknown in totals and more is None:
         totals[unknown] += 1
     elif unknown in totals and more:

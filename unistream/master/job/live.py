@@ -108,7 +108,8 @@ def _used(workers: Iterable[TaskManagerInfo], subtasks: Iterable[SubtaskInfo]) -
 
 
 def _wall(at_ms: int | None, since_ms: int) -> int | None:
-    """In whole seconds: two clocks are never read at once, and what did not change shall look so."""
+    """A time of the monotonic clock as wall time, in whole seconds: two clocks are never read at once, and
+    what did not change shall look so."""
     return None if at_ms is None else round(at_ms + since_ms, -3)
 
 
@@ -120,7 +121,7 @@ def live_summary(
     *,
     cluster: ClusterId,
 ) -> JobSummary:
-    """The same in one line, without what a list does not show."""
+    """One line of a list about a job in memory: its `JobInfo` without what a list does not show."""
     return JobSummary(
         job=setup.job,
         name=setup.graph.name,
@@ -143,7 +144,7 @@ def _failure_of(ended: tuple[JobEnded, int] | None) -> str | None:
 
 
 def totals_so_far(view: JobView, journal: Journal) -> TotalsSoFar:
-    """With the snapshot that is about to be complete, which `view` does not have yet."""
+    """The job's totals, with the snapshot that is about to be complete, which `view` does not have yet."""
     return TotalsSoFar(
         completed=view.checkpoints_completed + 1,
         failed=view.checkpoints_failed,
@@ -153,7 +154,7 @@ def totals_so_far(view: JobView, journal: Journal) -> TotalsSoFar:
 
 
 def scheduler_of(graph: JobGraph) -> str:
-    """Flink's `SchedulerType`."""
+    """The job's scheduler as Flink's `SchedulerType` names it."""
     return "Adaptive" if graph.config.get(SCHEDULER.key) == "adaptive" else "Default"
 
 

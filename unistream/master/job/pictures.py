@@ -52,7 +52,7 @@ class Pictures:
         self._view_at = _NEVER  # what the loop had `posted` when the view was taken
 
     def new_view(self) -> JobView:
-        """After all events posted before."""
+        """A view of the job after all events that were posted before the call."""
         if self._view_at != self._loop.posted:
             self._refresh(self._take_view)
         return self.view
@@ -62,12 +62,12 @@ class Pictures:
         self._view_at = _NEVER
 
     def new_checkpoints(self) -> CheckpointsInfo:
-        """After all events posted before."""
+        """The job's checkpoints after all events that were posted before the call."""
         self._refresh(self._take_checkpoints)
         return self.checkpoints
 
     def take(self) -> None:
-        """Takes both."""
+        """Takes both pictures, on the job's thread."""
         self._take_view()
         self._take_checkpoints()
 

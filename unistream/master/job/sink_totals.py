@@ -19,14 +19,14 @@ from unistream.model.stored_job import SinkSoFar
 
 COMMITS_KEPT_MAX: Final = 4_096  # only new commits are repeated after a restart
 STORED_MAX: Final = 16
-"""Of each sink, for the next leader: a snapshot lists what was not committed when it was taken, which are the
-commits of the snapshots just before it."""
+"""How many commits of each sink the next leader finds: a snapshot lists what was not committed when it was
+taken, which are the commits of the snapshots just before it."""
 
 
 @dataclass(slots=True)
 class _Rows:
-    """Of one checkpoint of a sink. `before`: known from an earlier leader; `parts`: by subtask of the
-    committer, of which some sinks have one for each writer."""
+    """The rows that a sink has committed with one checkpoint. `before`: known from an earlier leader;
+    `parts`: by subtask of the committer, of which some sinks have one for each writer."""
 
     before: int = 0
     parts: dict[int, int] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class SinkTotals:
 
     @property
     def so_far(self) -> dict[str, SinkSoFar]:
-        """For the next leader."""
+        """The totals of all sinks by uid, in the form that the next leader finds."""
         return {
             uid: SinkSoFar(
                 rows=sink.rows,

@@ -22,7 +22,7 @@ class Loop(Protocol[E, T]):
         timers with `take`."""
 
     def post(self, event: E) -> None:
-        """Never blocks."""
+        """Puts an event into the mailbox; never blocks."""
 
     def set_timer(self, timer: T, delay_ms: int) -> None:
         """Fires once, `delay_ms` from now; replaces the same timer."""

@@ -159,7 +159,7 @@ class InOrder:
         self._is_busy = False
 
     def submit(self, work: Callable[P, None], /, *args: P.args, **kwargs: P.kwargs) -> Future[None]:
-        """As `Pool.submit`."""
+        """Queues one piece of work behind all earlier ones; otherwise as `Pool.submit`."""
         done: Future[None] = Future()
         with self._lock:
             self._waiting.append((functools.partial(work, *args, **kwargs), done))
@@ -169,7 +169,7 @@ class InOrder:
         return done
 
     def _run(self) -> None:
-        """Until nothing waits."""
+        """Does the queued work, on a thread of the pool, until nothing waits."""
         while True:
             with self._lock:
                 if not self._waiting:

@@ -342,7 +342,8 @@ class Catalogue:
             self._log(logging.ERROR, f"event=catalogue_write_failed write={what}", None)
 
     def _log(self, level: int, event: str, reason: str | None) -> None:
-        """At most once a minute; with an unexpected exception if `reason` is None."""
+        """Logs the catalogue's health, at most once a minute; with an unexpected exception if `reason` is
+        None."""
         if time.monotonic() < self._next_log_s:
             return
         self._next_log_s = time.monotonic() + LOG_S

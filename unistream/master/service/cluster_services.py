@@ -173,7 +173,10 @@ def master_ports(services: ClusterServices, ha: HaStore, leadership: Leadership 
         leadership=leadership or Leadership(ha),
         jobs=jobs,
         catalogue=Catalogue(
-            *(services.metadata, ha.epoch, services.retention, clock),
+            services.metadata,
+            ha.epoch,
+            services.retention,
+            clock,
             cluster=cluster,
             away=services.metadata_away,
         ),

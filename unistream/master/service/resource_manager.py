@@ -389,7 +389,7 @@ class ResourceManager:
 
 
 def _with_view(worker: TaskManagerInfo, view: WorkerView | None) -> TaskManagerInfo:
-    """With its slots as of the machine's last step."""
+    """The worker with its slots as of the machine's last step."""
     if view is None:
         return structs.replace(worker, free_slots=worker.slots if worker.address else 0)
     return structs.replace(

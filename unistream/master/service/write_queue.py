@@ -45,7 +45,7 @@ class Kind(Enum):
 
 
 STATISTICS: Final = (Kind.ATTEMPT, Kind.TRIGGERED, Kind.CHECKPOINT)
-"""In the order in which they are dropped."""
+"""The kinds that may be lost, in the order in which they are dropped."""
 
 LIMITED: Final = (Kind.STATE, Kind.EXCEPTION, Kind.EVENT)
 
@@ -78,7 +78,7 @@ class Entry:
 
 
 class WriteQueue:
-    """Not thread-safe."""
+    """The entries that wait, and those that were taken to be written. Not thread-safe."""
 
     def __init__(self, statistics_max: int = STATISTICS_MAX, of_job_max: int = OF_JOB_MAX) -> None:
         self._statistics_max = statistics_max

@@ -141,7 +141,8 @@ class ClusterPlaces:
 
 @cache
 def versions() -> dict[str, str | None]:
-    """Of Python, and of what this installation runs with."""
+    """The versions of Python and of the libraries that this installation runs with; None: it is not
+    installed."""
     return {"python": platform.python_version(), **{name: _version(of) for name, of in _PACKAGES.items()}}
 
 
@@ -162,7 +163,7 @@ def zookeeper_info(config: Configuration, *, leads: bool) -> ZooKeeperInfo | Non
 
 
 def terms_of(records: Sequence[EpochRecord], cluster: ClusterId) -> tuple[LeaderTerm, ...]:
-    """Those of one cluster, the newest first."""
+    """The leaders that one cluster has had, the newest first."""
     own = [record for record in records if record.cluster == cluster][:LEADERS_SHOWN_MAX]
     return tuple(
         LeaderTerm(

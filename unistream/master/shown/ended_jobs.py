@@ -34,7 +34,7 @@ def read_ended(store: MetadataStore, now_ms: int, own: ClusterId) -> list[JobSum
 
 
 def read_listed(store: MetadataStore, now_ms: int, own: ClusterId) -> list[JobSummary]:
-    """The same with those that run in another cluster."""
+    """Jobs of all clusters, as `read_ended`, and those that run in another cluster."""
     clusters = {cluster.cluster: cluster for cluster in store.clusters() if cluster.cluster != own}
     lines = store.history(LISTED_MAX)
     return [summary_from_line(line, clusters.get(line.record.cluster), now_ms) for line in lines]

@@ -61,7 +61,7 @@ def summary_of(info: JobInfo) -> JobSummary:
 
 
 def summary_of_result(result: StoredResult, cluster: ClusterId) -> JobSummary:
-    """The same of a job of this cluster that has ended, without the database."""
+    """One line of a list about a job of this cluster that has ended, made without the database."""
     return JobSummary(
         job=result.job,
         name=result.name,
@@ -128,7 +128,7 @@ class Recorded(NamedTuple):
 
     @property
     def failure(self) -> TaskFailure | None:
-        """Of its end, as far as it is known without an archive."""
+        """Why the job has ended, as far as it is known without an archive."""
         if self.result is not None:
             return self.result.failure
         if self.state != "SUSPENDED":
@@ -286,7 +286,7 @@ def _task_state(recorded: str, job_state: str) -> str:
 
 
 def graph_of(record: JobRecord) -> JobGraph:
-    """Without vertices if none was recorded, or a newer version did."""
+    """The recorded graph of a job, without vertices if none was recorded, or a newer version did."""
     try:
         if record.graph_json:
             return msgspec.json.decode(record.graph_json, type=JobGraph)

@@ -89,7 +89,7 @@ def writes_of(graph_json: str) -> dict[OperatorUid, tuple[str, ...]]:
 
 
 def cursor(place: HistoryPlace) -> str:
-    """As `place_of` reads it.
+    """The text of a place in the history, which `place_of` reads again.
 
     >>> cursor(HistoryPlace(12, JobId("ab")))
     '12-ab'

@@ -32,7 +32,7 @@ _WORST: Final = ("FAILED", "CANCELED", "CANCELING", "RUNNING", "INITIALIZING", "
 
 
 class StateMoment(msgspec.Struct, frozen=True, kw_only=True):
-    """From then on the job was in that state."""
+    """The moment from which on the job was in a state."""
 
     at_ms: int
     state: str
@@ -156,7 +156,7 @@ def states_of(info: JobInfo, events: Iterable[EventRecord]) -> tuple[StateMoment
 def executions_of(
     attempts: Iterable[AttemptLine], graph: JobGraph | None, job_ended_ms: int | None
 ) -> tuple[ExecutionSpan, ...]:
-    """Of each vertex and number of attempts one span, by its beginning."""
+    """One span for each vertex and number of attempts, by its beginning."""
     names = {} if graph is None else {vertex.id: vertex.name for vertex in graph.vertices}
     together: dict[tuple[VertexId, int], list[AttemptLine]] = {}
     for one in attempts:

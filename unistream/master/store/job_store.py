@@ -91,11 +91,11 @@ class JobStore:
 
     @property
     def epoch(self) -> LeaderEpoch:
-        """Of this leader."""
+        """The epoch in which this leader leads."""
         return self._ha.epoch
 
     def cluster(self, new_id: Callable[[], str]) -> ClusterId:
-        """Of all leaders on this store; the first one makes it."""
+        """The id that all leaders on this store share; the first one makes it."""
         known = self._read(IDENTITY, ClusterIdentity)
         if known is None:
             known = ClusterIdentity(cluster=ClusterId(new_id()))
@@ -206,7 +206,7 @@ class JobStore:
                 self._remove_unneeded((former.sealed,))
 
     def committing(self, job: JobId) -> CommittingPointer | None:
-        """Of an unfinished BATCH job; None: it has not begun to commit."""
+        """The pointer to what an unfinished BATCH job commits; None: it has not begun to commit."""
         return self._read(_name(job, "committing"), CommittingPointer)
 
     def load_sealed(self, pointer: CommittingPointer) -> Sealed:
@@ -220,7 +220,7 @@ class JobStore:
         return self._read(f"{RESULTS}/{job}", StoredResult)
 
     def results(self) -> Sequence[StoredResult]:
-        """Of all jobs that are known to have ended."""
+        """The results of all jobs that are known to have ended."""
         found = (self.result(JobId(name)) for name in self._ha.children(RESULTS))
         return [result for result in found if result is not None]
 
@@ -285,7 +285,7 @@ class JobStore:
         return kept
 
     def _kept_as(self, name: str, known: KeptJob, pointer: JobPointer) -> KeptJob:
-        """As the job is now: its parallelism may have been changed since it was kept."""
+        """Keeps the job as it is now: its parallelism may have been changed since it was kept."""
         kept = msgspec.structs.replace(known, pointer=pointer)
         if kept != known:
             self._kept = None
@@ -348,7 +348,7 @@ class JobStore:
             self._remove_unneeded(kept.artifacts)
 
     def _all_kept(self) -> dict[str, KeptJob]:
-        """By name; read once, since each end of a job needs it."""
+        """All kept jobs by name; read once, since each end of a job needs them."""
         if self._kept is None:
             found = {name: self.kept(name) for name in self._ha.children(KEPT)}
             self._kept = {name: kept for name, kept in found.items() if kept is not None}
@@ -370,8 +370,8 @@ class JobStore:
                 self._ha.remove(f"{RESULTS}/{result.job}")
 
     def _remove_unneeded(self, artifacts: Sequence[str]) -> bool:
-        """Those of them that no pointer names. What cannot be removed costs space, not correctness; False:
-        there is some.
+        """Removes those of the artifacts that no pointer names. What cannot be removed costs space, not
+        correctness; False: there is some.
 
         Also a leader that was deposed long ago may get here: the first pointer to an artifact is written by
         the leader of its epoch, under this lock, so one that is not newer than this leader and that no
@@ -394,7 +394,7 @@ class JobStore:
         return True
 
     def _needed_by(self, job: JobId) -> tuple[str, ...]:
-        """Artifacts."""
+        """The names of the artifacts that a job needs: those of its pointer, and what it is committing."""
         pointer, committing = self.pointer(job), self.committing(job)
         found = () if pointer is None else pointer.artifacts
         return found if committing is None or not committing.sealed else (*found, committing.sealed)
@@ -402,7 +402,7 @@ class JobStore:
     # --- values -----------------------------------------------------------------------------------
 
     def snapshots(self, job: JobId) -> SnapshotPointers:
-        """Of an unfinished job."""
+        """The pointers to the snapshots of an unfinished job."""
         return SnapshotPointers(self._ha, job)
 
     def _read(self, name: str, kind: type[T]) -> T | None:

@@ -33,8 +33,8 @@ class Leadership:
         self._over: str | None = None
 
     def attempt(self) -> Leadership:
-        """For one attempt to begin. One that fails is shut down, perhaps while it is suspended, and that must
-        not be the end of the next one."""
+        """A leadership for one attempt to begin in this epoch. An attempt that fails is shut down, perhaps
+        while it is suspended, and that must not be the end of the next one."""
         return Leadership(self._store, self)
 
     @property
@@ -57,7 +57,8 @@ class Leadership:
             return self.over
 
     def demand(self) -> None:
-        """For requests of users, which do not wait. Raises Unreachable: it does not lead now."""
+        """Refuses a request of a user, which does not wait. Raises Unreachable: this master does not lead
+        now."""
         if self.over is not None or not self._store.leads():
             why = self.over or "it has no contact to ZooKeeper"
             raise Unreachable(f"this master decides nothing now: {why}; send the request again")

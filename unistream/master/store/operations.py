@@ -26,8 +26,9 @@ from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import StoredOperation, StoredRescale
 
 KEPT_MAX: Final = 16
-"""Of one job. A client asks within minutes, and few ask at once. All are one value together with the stop,
-which is written whole and must be small: with the longest paths 64 KiB, of the 1 MiB that ZooKeeper takes."""
+"""How many operations of one job are kept. A client asks within minutes, and few ask at once. All are one
+value together with the stop, which is written whole and must be small: with the longest paths 64 KiB, of the
+1 MiB that ZooKeeper takes."""
 ERROR_CHARS_MAX: Final = 1_000
 CUT_OFF: Final = (
     "the master that took this savepoint has ended before it was known to be complete; take it again (a "
@@ -69,7 +70,7 @@ class Operation:
 
 
 def digest_of_widths(parallelism: Mapping[str, int]) -> str:
-    """Of a change of parallelism, as its client names the vertices."""
+    """The digest of a change of parallelism, as its client names the vertices."""
     return hashlib.sha256(msgspec.json.encode(dict(parallelism), order="sorted")).hexdigest()
 
 
@@ -91,7 +92,7 @@ def _stored(trigger: str, request: Request) -> StoredOperation:
 
 
 def taken_over(known: Operations) -> Operations:
-    """By the next leader: savepoints in progress were cut off."""
+    """The operations as the next leader takes them over: savepoints in progress were cut off."""
     return settled(known, lambda one: not one.outlives_its_master, error=CUT_OFF)
 
 
@@ -103,7 +104,7 @@ def settled(
     resumes_from: str | None = None,
     error: str | None = None,
 ) -> Operations:
-    """Those in progress that `which` chooses have this outcome."""
+    """The operations, of which those in progress that `which` chooses have this outcome."""
     if error is not None:
         error = error[:ERROR_CHARS_MAX]
 
@@ -119,7 +120,7 @@ def find_operation(known: Sequence[StoredOperation], trigger: str) -> StoredOper
 
 
 def request_of(one: StoredOperation) -> Request:
-    """As it was requested."""
+    """What the client has requested with this operation."""
     if one.rescale is not None:
         return RescaleAsked(one.rescale.digest, one.rescale.parallelism)
     return SnapshotRequest(kind=one.kind, target=one.target, format=one.savepoint_format)
