@@ -128,7 +128,7 @@ class Contending(Closing):
             term, leader = self._terms.get(), None
 
     def _serve(self, term: Term, leader: Leader | None) -> None:
-        """From the grant to the end of leadership."""
+        """Leads from the grant to the end of leadership, on the term's thread."""
         leader = leader or self._begun(term)
         if leader is None:
             return

@@ -198,12 +198,12 @@ class EmbeddedCluster(Closing):
         return EmbeddedJobClient(self.dispatcher, self.dispatcher.submit(identified(request)))
 
     def client(self, job: JobId) -> EmbeddedJobClient:
-        """Raises NotFound."""
+        """A client of one job of this cluster. Raises NotFound."""
         self.dispatcher.job(job)
         return EmbeddedJobClient(self.dispatcher, job)
 
     def abandon(self, timeout_s: float) -> None:
-        """Before or during `close`: nothing waits for tasks any more; see `Dispatcher.abandon`."""
+        """Makes `close` not wait for tasks any more, which may have begun; see `Dispatcher.abandon`."""
         leader = self._leader
         if leader is not None:
             leader.dispatcher.abandon(timeout_s)

@@ -28,7 +28,8 @@ logger = logging.getLogger(__name__)
 
 
 def check_several(workdir: Path, target: str) -> None:
-    """For one of several masters. Only who has the lock of its folder calls it.
+    """Refuses a folder for one of several masters that has jobs of another type. Only who has the folder's
+    lock calls it.
 
     Raises:
         ConfigError: it has unfinished jobs of a cluster of one master.
@@ -56,7 +57,8 @@ def join_several(workdir: Path, goes_on: str) -> None:
 
 
 def check_single(workdir: Path) -> None:
-    """For a cluster of one master. Only who has the lock of its folder calls it.
+    """Refuses a folder of one of several masters for a cluster of one master. Only who has the folder's lock
+    calls it.
 
     Raises:
         ConfigError: it is the folder of one of several masters.

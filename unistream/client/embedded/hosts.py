@@ -112,14 +112,15 @@ def host_traits(target: str, config: Configuration) -> HostTraits:
 
 
 def _is_local_spark(config: Configuration) -> bool:
-    """By the program's own Spark context, if it has one: its workers run there."""
+    """Whether Spark runs in this process, by the program's own Spark context if it has one: its workers run
+    there."""
     from unistream.host.spark_master import actual_master, is_local
 
     return is_local(actual_master(config.get(SPARK_MASTER)))
 
 
 def control_port(target: str, config: Configuration) -> int:
-    """Of the master, where workers register; 0: any free one."""
+    """The master's port, at which workers register; 0: any free one."""
     port = config.find(JOBMANAGER_PORT)
     if port is None:
         return STANDALONE_PORT if target == STANDALONE else 0

@@ -34,8 +34,8 @@ OWNER: Final = "owner"
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """In the HA store. `url`: of the folder; "": the one of the cluster's only master. `owner`: what is in
-    its file `owner`."""
+    """What the HA store says of the folder. `url`: of the folder; "": the one of the cluster's only master.
+    `owner`: what is in its file `owner`."""
 
     url: str
     owner: str = ""
@@ -52,7 +52,7 @@ def job_folder(config: Configuration) -> str | None:
 
 
 def check_leader(leader: LeaderInfo | None, url: str | None) -> None:
-    """For a master that begins while another one leads: it could not go on with the jobs of that one.
+    """Refuses a master that begins while another one leads with whose jobs it could not go on.
 
     Args:
         leader: None: nobody leads.

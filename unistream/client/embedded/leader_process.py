@@ -96,7 +96,7 @@ class LeaderPlan:
 
     @property
     def root(self) -> str:
-        """Of artifacts, checkpoints and savepoints."""
+        """The root of artifacts, checkpoints and savepoints."""
         return self.jobs or str(self.workdir)
 
     @property

@@ -35,7 +35,7 @@ class MasterServer(Closing):
 
     @property
     def url(self) -> str:
-        """The same for as long as it runs."""
+        """The server's URL, the same for as long as it runs."""
         return self._server.url
 
     def lead(self, app: RestApp) -> None:

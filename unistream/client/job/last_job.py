@@ -169,7 +169,7 @@ def _is_recovering(info: JobInfo) -> bool:
 
 
 def _has_left(info: JobInfo) -> bool:
-    """A snapshot."""
+    """Whether the job has left a snapshot."""
     return bool(info.checkpoints_completed or info.latest_checkpoint or info.savepoint)
 
 

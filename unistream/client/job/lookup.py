@@ -67,12 +67,12 @@ class Found:
 
     @property
     def place(self) -> str:
-        """Of a cluster that runs its address, of another one its id."""
+        """Where the job is, for a list: the address of a cluster that runs, the id of another one."""
         return self.url or self.job.cluster[:CLUSTER_ID_CHARS]
 
     @property
     def url(self) -> str | None:
-        """Of the running cluster that has the job; None: none has."""
+        """The URL of the running cluster that has the job; None: none has."""
         return self.cluster.url if self.is_own and self.cluster is not None else None
 
 
@@ -180,8 +180,8 @@ class ShownJob(Protocol):
 
 
 def find_shown_job(config: Configuration, text: str) -> ShownJob:
-    """As `find_job`, for those who only look: also a job that has ended and that no cluster lists, since none
-    runs here or none answers; the database of this user has it."""
+    """Finds a job to be looked at only: as `find_job`, but also one that has ended and that no cluster lists,
+    since none runs here or none answers; the database of this user has it."""
     try:
         return find_job(config, text)
     except ClusterEnded:

@@ -22,7 +22,8 @@ _log = logging.getLogger(__name__)
 
 
 def reported_result(job: JobClient) -> JobResult:
-    """As `JobClient.result`; each failure that the job survives is a warning."""
+    """Waits for the result as `JobClient.result`, and logs each failure that the job survives as a
+    warning."""
     survived = Survived()
     while True:
         try:
@@ -57,12 +58,12 @@ class Survived:
 
 
 def said(entry: ExceptionInfo) -> str:
-    """In one line."""
+    """One line that says of a failure who failed and why."""
     what = (entry.message.splitlines() or [""])[0][:MESSAGE_CHARS_MAX]
     who = entry.task_name or entry.attempt or "the job"
     return f"{who} failed and restarts: {entry.kind}: {what}"
 
 
 def _identity(entry: ExceptionInfo) -> tuple[object, ...]:
-    """Without the concurrent failures, to which more may be added."""
+    """What makes a failure the same one, without its concurrent failures, to which more may be added."""
     return (entry.at_ms, entry.attempt, entry.kind, entry.message)

@@ -201,8 +201,8 @@ def _check_one_line(commits: Sequence[tuple[str, LineCommit]]) -> None:
 
 
 def known_job(job: JobId, config: Configuration, target: str | None) -> JobInfo | None:
-    """As its cluster or the history knows it, by the target; None: it does not. Raises Unreachable,
-    ConfigError."""
+    """What the job's cluster knows of it, or the history, depending on the target; None: nothing. Raises
+    Unreachable, ConfigError."""
     if target != "remote":
         return recorded_job(config, job)
     from unistream.client.job.submission import connect
@@ -222,7 +222,7 @@ def _directories(last: LineCommit, info: JobInfo | None) -> Iterator[str]:
 
 
 def _snapshots(directories: Iterator[str]) -> Iterator[tuple[str, Manifest]]:
-    """Those that exist, and checkpoints of the same jobs next to them."""
+    """The snapshots that exist in these directories, and the checkpoints of the same jobs next to them."""
     from unistream.model.snapshot import resumable_directory
     from unistream.storage.fs import FsCheckpointStorage
 

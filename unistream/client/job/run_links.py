@@ -73,7 +73,7 @@ def open_links(config: Configuration, target: str, *, timeout_s: float) -> LinkS
 
 
 class LocalLinks(StampedLinks, Closing):
-    """Of a database, which is closed with this; this process's clock stamps them."""
+    """The links in a database, which is closed with this; this process's clock stamps them."""
 
     def __init__(self, store: SqlMetadataStore) -> None:
         super().__init__(store.links, SystemClock())
@@ -90,7 +90,8 @@ class _OfJob(msgspec.Struct, frozen=True):
 
 
 class RemoteLinks(Closing):
-    """Of a cluster; the connection is closed with this. `timeout_s`: longest duration of a call."""
+    """The links that a cluster keeps; the connection is closed with this. `timeout_s`: longest duration of a
+    call."""
 
     def __init__(self, cluster: RestClient, timeout_s: float) -> None:
         self._cluster = cluster

@@ -53,7 +53,7 @@ def in_session_folder(config: Configuration, start: Callable[[Path], T]) -> T:
 
 
 def session_folder(name: str, number: int = 1) -> Path:
-    """Of the cluster `name`, or of the `number`-th one that has no other name."""
+    """The folder of the cluster `name`, or of the `number`-th one that has no other name."""
     return home.home() / FOLDER / (name if number == 1 else f"{name}-{number}")
 
 

@@ -41,7 +41,7 @@ def to_stdout(lines: str) -> None:
 
 
 def to_stderr(lines: str) -> None:
-    """The same, where stdout is for the result."""
+    """Prints the output of workers where stdout is for the result."""
     sys.stderr.write(lines)
     sys.stderr.flush()
 
@@ -106,8 +106,9 @@ def attach(job: JobId, config: Configuration) -> JobClient:
 
 
 def connect_to_submit(config: Configuration) -> RestClient:
-    """The same as `connect`, if jobs of this client run there. Raises ConfigError also if they do not: it is
-    of another version (`client.remote.versions`), or was started for one job, with which it ends."""
+    """Connects as `connect`, to a cluster on which jobs of this client run. Raises ConfigError also if they
+    do not: it is of another version (`client.remote.versions`), or was started for one job, with which it
+    ends."""
     cluster = connect(config)
     try:
         check_goes_on(cluster.url)

@@ -67,7 +67,7 @@ class Step(Enum):
 
 
 STEPS: Final = (Step.KEEP, Step.STOP, Step.SUBMIT, Step.WAIT)
-"""Of an upgrade that succeeds, in their order."""
+"""The steps of an upgrade that succeeds, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,7 +354,8 @@ class _Run:
         )
 
     def _stop(self) -> None:
-        """As soon as all its tasks run: a savepoint cannot be taken while it starts or restarts."""
+        """Stops the old job with a savepoint, as soon as all its tasks run: none can be taken while it starts
+        or restarts."""
         self._upgrade.note(f"job {self._old} is stopped with a savepoint, to be replaced by a new version")
         client = RestJobClient(self._cluster, self._old, accepted=True)
         poll = Poll(self._upgrade.first_checkpoint_s)

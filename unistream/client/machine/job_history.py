@@ -123,7 +123,7 @@ def open_history(config: Configuration) -> Iterator[SqlMetadataStore | None]:
 
 
 def history_store(config: Configuration) -> SqlMetadataStore | None:
-    """The same, closed by the caller."""
+    """The database of the history, which the caller closes; None: there is none yet."""
     from unistream.metadata.engine import parse_url, sqlite_path
     from unistream.metadata.store import SqlMetadataStore
 

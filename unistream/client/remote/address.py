@@ -35,7 +35,7 @@ class LeaderAddress(Protocol):
 
     @property
     def name(self) -> str:
-        """For messages: the URL, or where the leader is looked up."""
+        """The cluster as messages name it: its URL, or where its leader is looked up."""
         ...
 
     @property
@@ -44,7 +44,7 @@ class LeaderAddress(Protocol):
         ...
 
     def url(self, timeout_s: float) -> str:
-        """Of the leader's REST API, without a path.
+        """The URL of the leader's REST API, without a path.
 
         Raises:
             Unreachable: nobody leads, or nobody can say, for `timeout_s`.
@@ -169,5 +169,6 @@ def elected_name(config: Configuration) -> str:
 
 
 def elected_address(config: Configuration) -> ElectedAddress:
-    """Of the cluster that it names; the caller closes it. Raises ConfigError as `retrieval`."""
+    """The address of the cluster that the configuration names; the caller closes it. Raises ConfigError as
+    `retrieval`."""
     return ElectedAddress(retrieval(config), elected_name(config))

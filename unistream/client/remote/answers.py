@@ -11,7 +11,7 @@ from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, ProtocolE
 from unistream.client.remote.http import Response
 
 UNAVAILABLE: Final = frozenset({502, 503, 504})
-"""Of a gateway whose cluster is away, or of a cluster that cannot do it now."""
+"""Statuses of a gateway whose cluster is away, or of a cluster that cannot do it now."""
 INTERNAL: Final = "Internal server error."
 """The first error in a response that reports a defect of the cluster itself: the client cannot fix it."""
 

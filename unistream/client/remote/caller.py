@@ -76,7 +76,10 @@ class Caller(Closing):
 
         def send(url: str, left_s: float) -> Response:
             return self._http.send(
-                *(method, f"{url}/v1{path}", content, content_type),
+                method,
+                f"{url}/v1{path}",
+                content,
+                content_type,
                 connect_s=min(CONNECT_S, left_s),
                 within_s=min(attempt_limit(call, limit_s), left_s),
             )
@@ -114,7 +117,7 @@ class Caller(Closing):
         return last_error(tried, where=where, reason=why, longer=longer, doubt=doubt, elected=self.is_elected)
 
     def _attempt(self, send: Callable[[str, float], Response], left_s: float) -> Response | NoAnswer:
-        """After one without an answer, the next one asks where the leader is by then."""
+        """Sends a call once. When there is no answer, the next attempt asks where the leader is by then."""
         began_s = time.monotonic()
         url, is_current, self._is_current = self._url, self._is_current, False
         try:

@@ -108,7 +108,7 @@ class Http(Closing):
 
 
 class _Deadline(threading.local):
-    """Of the call that the current thread makes."""
+    """The deadline of the call that the current thread makes."""
 
     def __init__(self) -> None:
         self._connect_s = 0.0

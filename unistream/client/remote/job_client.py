@@ -158,7 +158,7 @@ class JobClient(Protocol):
         """
 
     def result(self, timeout_s: float | None = None) -> JobResult:
-        """As `wait`, but a job that did not finish is an error.
+        """Waits as `wait`, but a job that did not finish is an error.
 
         Raises:
             JobCancelled: it was cancelled.

@@ -21,7 +21,7 @@ class Poll:
 
     @property
     def left_s(self) -> float | None:
-        """Until the timeout; None: there is none."""
+        """Seconds until the timeout; None: there is none."""
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def next(self) -> bool:

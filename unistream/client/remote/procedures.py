@@ -98,7 +98,8 @@ class ProcedureReporter:
         self._changed.set()
 
     def _tell(self) -> None:
-        """Until it is closed: each change, and again after a while."""
+        """Reports each change, and the same again after a while, until the reporter is closed; on its own
+        thread."""
         cluster: RestClient | None = None
         while True:
             self._changed.wait(self._every_s)

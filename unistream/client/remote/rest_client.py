@@ -101,7 +101,7 @@ class RestClient(Closing):
         return self.job_list(timeout_s=timeout_s).jobs
 
     def job_list(self, *, timeout_s: float | None = None) -> JobList:
-        """The same with what else is to be known."""
+        """The cluster's jobs, and what else is to be known for a list of them."""
         return decode(self.request("GET", "/unistream/jobs", timeout_s=timeout_s), JobList)
 
     def commits(self, after: int = 0, limit: int = PAGE_ROWS) -> Sequence[OutboxRecord]:
@@ -129,7 +129,8 @@ class RestClient(Closing):
             f"submitting it again with the request id {request.request_id} never starts a second one"
         )
         response = self.request(
-            *("POST", "/unistream/jobs"),
+            "POST",
+            "/unistream/jobs",
             call=Call.SUBMIT,
             content=content,
             content_type=MSGPACK,
@@ -189,7 +190,9 @@ class RestClient(Closing):
         """
         call = call or (Call.READ if method == "GET" else Call.ONCE)
         response = self._caller.call(
-            *(call, method, path),
+            call,
+            method,
+            path,
             content=content,
             content_type=content_type,
             limit_s=self.timeout_s if timeout_s is None else timeout_s,
@@ -313,9 +316,9 @@ class RestJobClient(Closing):
         format: FormatName = "canonical",
         on_progress: OnProgress | None = None,
     ) -> tuple[str, str]:
-        """As `stop`; with the savepoint from which a job can resume. In one answer, since the cluster of an
-        attached job ends with it. `on_progress`: called now and then while it waits; what it raises ends the
-        wait, and not the stop."""
+        """Stops the job as `stop` does, and returns the savepoint and the snapshot from which a job can
+        resume. Both are in one answer, since the cluster of an attached job ends with it. `on_progress`:
+        called now and then while it waits; what it raises ends the wait, and not the stop."""
         form = SavepointFormat.parse(format)
         body = {"targetDirectory": target, "drain": drain, "formatType": form.name}
         statuses = f"{self._path}/savepoints"
@@ -359,7 +362,9 @@ class RestJobClient(Closing):
             if made is not None:
                 return {"location": made[0], "resumable-location": made[1]}
             raise restarts.lost_operation(
-                *(operation.what, self._job, self._cluster.url),
+                operation.what,
+                self._job,
+                self._cluster.url,
                 info=info,
                 newest=newest,
                 requested_ms=requested_ms,

@@ -23,14 +23,14 @@ _OURS: Final = "unistream"
 
 
 class _Config(msgspec.Struct):
-    """Of Flink's `/config`. `revision`: name and version of a cluster of ours."""
+    """What is read of Flink's `/config`. `revision`: name and version of a cluster of ours."""
 
     version: str = msgspec.field(name="flink-version", default="")
     revision: str = msgspec.field(name="flink-revision", default="")
 
 
 def check_version(cluster: RestClient) -> None:
-    """Before anything is submitted, stopped or replaced.
+    """Checks the cluster's release before anything is submitted, stopped or replaced.
 
     Raises:
         ConfigError: the cluster is of another release than this client, or none of unistream.
