@@ -249,7 +249,7 @@ class _Api:
         return _json(self._dispatcher.job(job_id(id_)))
 
     def own_task_managers(self) -> Response:
-        """Every `TaskManagerInfo`."""
+        """Answers with the `TaskManagerInfo` of every worker."""
         return _json({"taskmanagers": self._dispatcher.task_managers()})
 
     def own_jobs(self) -> Response:

@@ -74,7 +74,7 @@ class RestoredShown(TypedDict):
 
 
 class Counts(TypedDict):
-    """Of snapshots."""
+    """How many snapshots of the job are in which state."""
 
     restored: int
     total: int
@@ -84,7 +84,7 @@ class Counts(TypedDict):
 
 
 class Summary(TypedDict):
-    """Over all snapshots that are complete."""
+    """Spreads of the figures of all complete snapshots."""
 
     checkpointed_size: SpreadShown
     state_size: SpreadShown
@@ -135,7 +135,7 @@ class Alignment(TypedDict):
 
 
 class SummaryOfSubtasks(TypedDict):
-    """Over the subtasks of one vertex."""
+    """Spreads of the figures of one vertex's subtasks."""
 
     checkpointed_size: SpreadShown
     state_size: SpreadShown

@@ -46,7 +46,7 @@ from unistream.rest.triggers import Triggers
 Json = dict[str, object]
 
 WHAT: Final = "checkpoint"
-"""Of `Triggers`."""
+"""What `Triggers` calls the operations of this module."""
 
 NEVER_MS: Final = 2**63 - 1
 """Flink's interval of a job without checkpoints."""
@@ -61,7 +61,7 @@ _ID: Final = re.compile(r"[0-9]{1,18}")
 
 
 class CheckpointsApi:
-    """The handlers."""
+    """The handlers of a job's checkpoints."""
 
     def __init__(self, dispatcher: Dispatcher, triggers: Triggers) -> None:
         self._dispatcher = dispatcher
@@ -92,11 +92,11 @@ class CheckpointsApi:
         return json_answer({"request-id": started}, 202)
 
     def taken(self, id_: str, trigger: str) -> Response:
-        """Its state and id."""
+        """The state of a requested checkpoint, and its id."""
         return self._outcome(id_, trigger, lambda path: {"checkpointId": int(path.rpartition("/chk-")[2])})
 
     def own_taken(self, id_: str, trigger: str) -> Response:
-        """The same with its directory, which Flink's API does not have."""
+        """The outcome of a requested checkpoint with its directory, which Flink's API does not have."""
         return self._outcome(id_, trigger, lambda path: {"location": path})
 
     def _outcome(self, id_: str, trigger: str, result: Callable[[str], Json]) -> Response:
@@ -138,7 +138,7 @@ class CheckpointsApi:
 
 
 def overview(info: CheckpointsInfo) -> Json:
-    """/jobs/{id}/checkpoints."""
+    """The answer to GET /jobs/{id}/checkpoints."""
     spread = {name: _spread(info.summary.get(name)) for name in info.summary}
     latest = {
         "completed": info.latest_completed,
@@ -196,12 +196,12 @@ def item(figures: CheckpointFigures) -> Json:
 
 
 def details(figures: CheckpointFigures) -> Json:
-    """/jobs/{id}/checkpoints/details/{checkpoint}."""
+    """The answer to GET /jobs/{id}/checkpoints/details/{checkpoint}."""
     return {**item(figures), "tasks": {v.vertex: _vertex(figures, v) for v in figures.vertices}}
 
 
 def vertex_details(figures: CheckpointFigures, vertex: VertexFigures) -> Json:
-    """/jobs/{id}/checkpoints/details/{checkpoint}/subtasks/{vertex}."""
+    """The answer to GET /jobs/{id}/checkpoints/details/{checkpoint}/subtasks/{vertex}."""
     subtasks = vertex.subtasks
 
     def spread(of: Callable[[SubtaskFigures], int]) -> Json:
@@ -307,7 +307,7 @@ def _subtask(figures: CheckpointFigures, subtask: SubtaskFigures) -> Json:
 
 
 def _missing(index: int) -> Json:
-    """Flink's `PendingSubtaskCheckpointStatistics`."""
+    """A subtask that has not acknowledged, as Flink's `PendingSubtaskCheckpointStatistics`."""
     return {"className": "pending", "index": index, "status": "pending_or_failed"}
 
 
@@ -321,7 +321,7 @@ def _restored(restored: RestoredFigures) -> Json:
 
 
 def _type(figures: CheckpointFigures) -> str:
-    """Flink's `RestAPICheckpointType`."""
+    """The snapshot's type as Flink's `RestAPICheckpointType` names it."""
     if figures.kind.is_synchronous:
         return "SYNC_SAVEPOINT"
     if figures.kind.is_savepoint:

@@ -9,7 +9,7 @@ from unistream.rest.answers import json_answer
 
 
 class ClusterApi:
-    """The handler."""
+    """The handler of a cluster's description."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -18,5 +18,5 @@ class ClusterApi:
         router.get("/unistream/cluster")(self.cluster)
 
     def cluster(self) -> Response:
-        """A `ClusterInfo`."""
+        """Answers with the `ClusterInfo`."""
         return json_answer(self._dispatcher.cluster_info())

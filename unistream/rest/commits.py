@@ -16,7 +16,7 @@ SEQ_MAX: Final = 2**63 - 1
 
 
 class CommitsApi:
-    """The handler."""
+    """The handler of the outbox."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher

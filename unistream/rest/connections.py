@@ -51,7 +51,7 @@ class Phase(IntEnum):
 
 @dataclass(slots=True)
 class Progress:
-    """Of one connection: its phase, since when, and what has come of a body since."""
+    """How far one connection is: its phase, since when, and what has come of a body since."""
 
     phase: Phase
     since_s: float
@@ -117,7 +117,8 @@ class GuardedConnection(H11Protocol):
         self._turn()
 
     def _phase(self) -> Phase:
-        """Of what is known now; a head of which something has come stays one until it is complete."""
+        """The phase that follows from what is known now; a head of which something has come stays one until
+        it is complete."""
         if (
             self.flow.write_paused
         ):  # also of a response that is complete for uvicorn, which keeps it in memory

@@ -35,7 +35,7 @@ ANSWER_SLACK_BYTES: Final = 2 * MIB  # of JSON, over the texts
 
 
 class DeadLettersApi:
-    """The handler."""
+    """The handler of rows that failed."""
 
     def __init__(self, dispatcher: Dispatcher, limits: LetterLimits | None = None) -> None:
         self._dispatcher = dispatcher

@@ -145,7 +145,7 @@ Event: TypeAlias = Hello | OverviewPicture | JobPicture | CheckpointsPicture | C
 
 
 def framed(events: Sequence[bytes], place: str | None = None) -> bytes:
-    """As text/event-stream; `place`: where a client is that has all of them."""
+    """The events as text/event-stream; `place`: where a client is that has all of them."""
     *first, last = (b"data: %b\n\n" % event for event in events)
     return b"".join([*first, b"" if place is None else b"id: %b\n" % place.encode(), last])
 
@@ -154,7 +154,7 @@ def framed(events: Sequence[bytes], place: str | None = None) -> bytes:
 
 
 def topics_of(jobs: Sequence[str], checkpoints: Sequence[str]) -> tuple[str, ...]:
-    """Those of a request, each once. Raises ConfigError: an id cannot be one, or there are too many."""
+    """The topics of a request, each once. Raises ConfigError: an id cannot be one, or there are too many."""
     topics = [OVERVIEW, *(f"{JOB}/{job_id(id_)}" for id_ in jobs)]
     topics += [f"{CHECKPOINTS}/{job_id(id_)}" for id_ in checkpoints]
     found = tuple(dict.fromkeys(topics))
@@ -243,7 +243,8 @@ class _Kept:
 
 
 class Look(NamedTuple):
-    """At a topic. `is_new`: it is not as before; `change`: what is new in a picture that has changed."""
+    """What a look at a topic has shown. `is_new`: it is not as before; `change`: what is new in a picture
+    that has changed."""
 
     picture: Picture | PictureRefusal
     is_new: bool
@@ -327,7 +328,8 @@ class TopicLog:
 
 
 def interval_s(cpu_s: float, sent_bytes: int) -> float:
-    """From one look at a topic to the next. `cpu_s`: of the last one; `sent_bytes`: to each client, then.
+    """Seconds from one look at a topic to the next. `cpu_s`: of the last one; `sent_bytes`: to each client,
+    then.
 
     >>> interval_s(0.002, 20_000)
     1.0

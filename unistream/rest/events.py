@@ -117,7 +117,8 @@ class EventsApi:
         lastEventId: str | None = None,  # as EventSource has it
         last_event_id: Annotated[str | None, Header()] = None,
     ) -> Response:
-        """The stream."""
+        """Answers with a stream of the topics that the query names, from where the client's last stream
+        ended."""
         names = topics_of(job, checkpoints)
         if len(self._streams) >= STREAMS_MAX:
             raise Transient(f"{STREAMS_MAX} event streams are open, which is the limit; ask without one")
@@ -214,7 +215,8 @@ class EventsApi:
             self._topics.pop(topic.log.topic, None)
 
     def _look(self, topic: str, before: Picture | PictureRefusal | None) -> tuple[Look, float]:
-        """In a thread of the pool; with the processor time that it has taken."""
+        """Looks at a topic, in a thread of the pool; the look, and the seconds of processor time that it has
+        taken."""
         began_s = time.thread_time()
         try:
             after: Picture | PictureRefusal = self._read(topic)

@@ -19,7 +19,7 @@ class JobExplained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExplainApi:
-    """The handler."""
+    """The handler of a job's explanation."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -28,6 +28,6 @@ class ExplainApi:
         router.get("/unistream/jobs/{id_}/explain")(self.explain)
 
     def explain(self, id_: str) -> Response:
-        """A `JobExplained`."""
+        """Answers with a `JobExplained`, whose text is empty if nobody knows the job's graph."""
         graph = self._dispatcher.known_graph(job_id(id_))
         return json_answer(JobExplained(text=explain_submitted(graph) if graph.vertices else ""))

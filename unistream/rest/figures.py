@@ -47,7 +47,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FiguresApi:
-    """The handler."""
+    """The handler of the overview."""
 
     def __init__(self, dispatcher: Dispatcher, now_ms: NowMs, version: str) -> None:
         self._dispatcher = dispatcher

@@ -20,7 +20,7 @@ JOB_STATES: Final[tuple[str, ...]] = get_args(JobState)
 EXECUTION_STATES: Final[tuple[str, ...]] = get_args(ExecutionState)
 _TASKS: Final = tuple((state, state.lower()) for state in EXECUTION_STATES)
 _NO_TASKS: Final[Mapping[str, int]] = {name: 0 for _, name in _TASKS}
-"""Of a job that has ended, as most of a list have."""
+"""The task counts of a job that has ended, as most of a list have."""
 VERTEX_STATE_ORDER: Final = (
     "FAILED",
     "CANCELING",
@@ -56,7 +56,7 @@ def overview_item(job: JobSummary, now_ms: int) -> Json:
 
 
 def job_details(info: JobInfo, graph: JobGraph, now_ms: int) -> Json:
-    """/jobs/{id}."""
+    """The answer to GET /jobs/{id}."""
     counts = _state_counts(info.subtasks)
     return {
         "jid": info.job,
@@ -139,7 +139,7 @@ def _exception(root: ExceptionInfo) -> Json:
 
 
 def _failure(entry: ExceptionInfo) -> Json:
-    """Without a place if the job as a whole failed."""
+    """One failure, without a place if the job as a whole failed."""
     place = {
         "taskName": entry.task_name or entry.attempt,
         "endpoint": entry.endpoint or entry.task_manager,
@@ -195,7 +195,8 @@ def _hardware(worker: TaskManagerInfo) -> Json:
 
 
 def _memory_configuration(memory: Mapping[str, int]) -> Json:
-    """By Flink's names; parts that are one here (docs/decision/memory-model.md) count as heap."""
+    """A worker's memory by Flink's names; parts that are one here (docs/decision/memory-model.md) count as
+    heap."""
     return {
         "frameworkHeap": memory.get("framework"),
         "taskHeap": memory.get("task"),

@@ -38,7 +38,7 @@ POLICY_VIOLATION: Final = 1008  # RFC 6455, 7.4.1
 
 
 class Rules(NamedTuple):
-    """Of one cluster.
+    """The rules of one cluster.
 
     Attributes:
         hosts: Names of this server, in lower case; an IP address always is one.

@@ -63,7 +63,7 @@ class SinkCommits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobCommits(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one job.
+    """What the sinks of one job have committed, and what waits.
 
     Attributes:
         checkpoint_id: The newest complete snapshot, taken at `taken_ms`: rows that came later are in no
@@ -122,7 +122,8 @@ class JobCommitsApi:
 def staged_outputs(
     found: Iterable[Pending], sinks: Mapping[str, SinkInfo], taken_ms: Mapping[CheckpointId, int]
 ) -> dict[str, tuple[StagedOutput, ...]]:
-    """By sink, without what it has committed: it commits checkpoints in their order. Pure."""
+    """The staged outputs by sink, without what it has committed: it commits checkpoints in their order.
+    Pure."""
     staged = {}
     for one in found:
         uid = str(one.sink_uid or one.uid)

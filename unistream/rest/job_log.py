@@ -16,7 +16,7 @@ SEQ_MAX: Final = 2**63 - 1
 
 
 class JobLogApi:
-    """The handler."""
+    """The handler of a job's log."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher

@@ -51,7 +51,7 @@ class StartBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 
 
 class KeptJobsApi:
-    """The handlers."""
+    """The handlers of kept jobs."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._kept = dispatcher.kept_jobs
@@ -65,27 +65,27 @@ class KeptJobsApi:
         router.post(f"{PATH}/start")(self.start)
 
     async def keep(self, name: str, request: Request) -> Response:
-        """Answered when it is durable."""
+        """Keeps a job under the name; answered when that is durable."""
         body = await body_of(request, KeepBody)
         keep = partial(self._kept.keep, name, job_id(body.job), for_restart=body.for_restart)
         return _shown(await run_in_threadpool(keep))
 
     async def kept(self, name: str) -> Response:
-        """404: none is kept under the name."""
+        """The job that is kept under the name. 404: none is."""
         return _shown(await run_in_threadpool(self._kept.kept, name))
 
     async def kept_of(self, job: str) -> Response:
-        """Nothing, also of a job that nobody knows."""
+        """What is kept of one job: nothing, also of a job that nobody knows."""
         found = await run_in_threadpool(self._kept.kept_of, job_id(job))
         return json_answer({"kept": [_item(kept) for kept in found]})
 
     async def release(self, name: str) -> Response:
-        """No error if none is kept under the name."""
+        """Forgets what is kept under the name; no error if that is nothing."""
         await run_in_threadpool(self._kept.release, name)
         return json_answer({})
 
     async def start(self, name: str, request: Request) -> Response:
-        """Answered as a submission."""
+        """Starts the kept job again; answered as a submission."""
         body = await body_of(request, StartBody)
         start = partial(
             self._kept.start,

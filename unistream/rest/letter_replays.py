@@ -126,7 +126,7 @@ class _Begun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LetterReplaysApi:
-    """The handlers."""
+    """The handlers that begin a replay and say how far it is."""
 
     def __init__(
         self, dispatcher: Dispatcher, triggers: Triggers, limits: ReplayLimits | None = None

@@ -15,7 +15,7 @@ WORD_CHARACTERS_MAX: Final = 300
 
 
 class LetterTables:
-    """Of the jobs of one cluster."""
+    """The tables of letters that the jobs of one cluster write."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -41,7 +41,7 @@ class LetterTables:
 
 
 def checked_word(name: str, text: str) -> str:
-    """Of an operator or an error. Raises ConfigError."""
+    """The name of an operator or of an error, as it was given. Raises ConfigError: it cannot be one."""
     if len(text) > WORD_CHARACTERS_MAX or "\x00" in text:
         raise ConfigError(f"{name}: at most {WORD_CHARACTERS_MAX} characters, without NUL")
     return text

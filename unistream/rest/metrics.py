@@ -27,7 +27,7 @@ _REPLACED: Final = str.maketrans(" .:,", "____")  # in names of operators: a dot
 
 
 class MetricsApi:
-    """The handlers."""
+    """The handlers of a vertex's counters."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -60,8 +60,8 @@ class MetricsApi:
 
 
 def counters(subtask: SubtaskInfo) -> dict[str, int]:
-    """By the names that Flink gives them; those of operators and users as ``Operator_name.counter``, added up
-    over operators of which Flink would make one name."""
+    """A subtask's counters by the names that Flink gives them; those of operators and users as
+    ``Operator_name.counter``, added up over operators of which Flink would make one name."""
     metrics = subtask.metrics
     named: Counter[str] = Counter()
     for name, value in metrics.user.items():

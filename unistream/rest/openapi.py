@@ -150,7 +150,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
 
 
 class Schemas(NamedTuple):
-    """Of bodies and answers by method and path, of errors, and what they refer to."""
+    """The schemas of bodies and answers by method and path, of errors, and what they refer to."""
 
     bodies: dict[str, Json]
     answers: dict[str, Json]

@@ -64,7 +64,7 @@ class PagesApi:
         return self.page("") if self._root is None else RedirectResponse("/ui/", 307)
 
     def page(self, path: str) -> Response:
-        """The same for every path: which page it shows is up to its script."""
+        """Answers with the same page for every path: which one it shows is up to its script."""
         del path
         nonce = secrets.token_urlsafe(16)
         text = NOT_BUILT if self._root is None else (self._root / "index.html").read_text("utf-8")
@@ -73,11 +73,11 @@ class PagesApi:
         return Response(text, media_type="text/html", headers=headers)
 
     def asset(self, name: str) -> Response:
-        """Raises NotFound."""
+        """Answers with a file that a page needs. Raises NotFound."""
         return self._file(f"assets/{name}", FOREVER)
 
     def icon(self) -> Response:
-        """Raises NotFound."""
+        """Answers with the icon of the web UI. Raises NotFound."""
         return self._file("icon.svg", "public, max-age=3600")
 
     def _file(self, path: str, caching: str) -> Response:

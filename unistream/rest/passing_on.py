@@ -33,7 +33,8 @@ NoAnswer = (OSError, TimeoutError, h11.RemoteProtocolError)
 
 
 async def pass_on(scope: Scope, receive: Receive, send: Send, url: str, mark: bytes) -> None:
-    """To the server at `url`, with a header `mark`. Raises one of `NoAnswer`."""
+    """Passes the request on to the server at `url`, with a header `mark`, and its answer back. Raises one of
+    `NoAnswer`."""
     at = urlsplit(url)
     reader, writer = await asyncio.wait_for(asyncio.open_connection(at.hostname, at.port), CONNECT_S)
     connection = h11.Connection(h11.CLIENT)
@@ -46,7 +47,8 @@ async def pass_on(scope: Scope, receive: Receive, send: Send, url: str, mark: by
 
 
 def _head(scope: Scope, at: SplitResult, mark: bytes) -> h11.Request:
-    """For the server at `at`, pages of this one are pages of its own: they have passed the guard here."""
+    """The head of the request for the server at `at`. For it, pages of this server are pages of its own: they
+    have passed the guard here."""
     host = at.netloc.encode()
     replaced = {b"host": host, b"origin": b"http://" + host}
     headers = [
@@ -74,7 +76,7 @@ async def _pass_body(connection: h11.Connection, receive: Receive, writer: async
 
 
 async def _while_here(receive: Receive, answer: Coroutine[None, None, None]) -> None:
-    """Until it is answered, or the client has gone."""
+    """Passes the answer back until it is complete, or the client has gone."""
     answered, gone = asyncio.ensure_future(answer), asyncio.ensure_future(_gone(receive))
     try:
         await asyncio.wait([answered, gone], return_when=asyncio.FIRST_COMPLETED)
@@ -117,7 +119,7 @@ async def _response(connection: h11.Connection, reader: asyncio.StreamReader) ->
 
 
 async def _piece(connection: h11.Connection, reader: asyncio.StreamReader) -> bytes:
-    """Of the body; empty: it is complete."""
+    """The next piece of the answer's body; empty: it is complete."""
     event = await _event(connection, reader)
     return bytes(event.data) if isinstance(event, h11.Data) else b""
 

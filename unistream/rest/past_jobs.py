@@ -22,7 +22,7 @@ TIME_MAX: Final = 2**53 - 1
 
 
 class PastJobsApi:
-    """The handler."""
+    """The handler of the history."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher

@@ -33,13 +33,14 @@ class ProceduresApi:
         router.get(PATH)(self.procedures)
 
     async def report(self, request: Request) -> Response:
-        """Answered when it is stored."""
+        """Takes the report of a procedure; answered when it is stored."""
         report = await body_of(request, ProcedureReport)
         await run_in_threadpool(self._procedures.report, report)
         return json_answer({})
 
     async def procedures(self, request: Request) -> Response:
-        """Of one job: those that were begun while it ran."""
+        """Answers with the procedures that are reported; with `job`, those that were begun while that job
+        ran."""
         job = request.query_params.get("job")
         found = await run_in_threadpool(self._procedures.procedures, None if job is None else job_id(job))
         notes = found.notes(self._version)

@@ -26,7 +26,7 @@ class RefusalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
 
 
 class RefusalApi:
-    """The handler."""
+    """The handler of a cluster's refusal of jobs."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher

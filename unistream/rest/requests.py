@@ -49,7 +49,7 @@ class StopBody(
     frozen=True,
     rename={"target": "targetDirectory", "format": "formatType", "trigger": "triggerId"},
 ):
-    """POST /jobs/{id}/stop."""
+    """The body of POST /jobs/{id}/stop."""
 
     target: str | None = None
     drain: bool | None = None
@@ -58,7 +58,7 @@ class StopBody(
 
 
 class CheckpointBody(msgspec.Struct, frozen=True, rename={"type": "checkpointType", "trigger": "triggerId"}):
-    """POST /jobs/{id}/checkpoints."""
+    """The body of POST /jobs/{id}/checkpoints."""
 
     type: str | None = None
     trigger: str | None = None

@@ -15,7 +15,7 @@ TRIED_MAX: Final = 5  # snapshots, until one is there: newer ones replace it all
 
 
 class RestorePoints:
-    """Of the jobs of one dispatcher. A path is never taken from who asks."""
+    """The snapshots of one dispatcher's jobs. A path is never taken from the client."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher

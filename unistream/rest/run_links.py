@@ -26,7 +26,7 @@ PATH = "/unistream/run-links"
 
 
 class WatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Of a heartbeat, and of a release."""
+    """The body of a heartbeat, and of a release."""
 
     key: str
     watcher: Watcher
@@ -45,7 +45,7 @@ class TakeOverBody(WatchBody, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class RunLinksApi:
-    """The handlers."""
+    """The handlers of links between runs and jobs."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -71,7 +71,8 @@ class RunLinksApi:
         return {"links": self._links.of_job(job), "assets": self._assets(job)}
 
     def _assets(self, job: JobId) -> tuple[tuple[str, ...], ...]:
-        """As its submission says; of a job that nobody knows there are none."""
+        """The keys of the assets that the job represents, as its submission says; none of a job that nobody
+        knows."""
         try:
             config = self._dispatcher.graph(job).config
         except NotFound:

@@ -36,7 +36,7 @@ from unistream.savepoint.reading import Savepoint
 
 AT_ONCE_MAX: Final = 2
 PLACES: Final = threading.BoundedSemaphore(AT_ONCE_MAX)
-"""Of this process, for queries."""
+"""The queries that run in this process at once."""
 
 ATTEMPTS: Final = 3  # of a query over the newest snapshot, if newer ones replace it meanwhile
 ID_MAX: Final = 2**53 - 1

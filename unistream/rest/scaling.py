@@ -36,7 +36,8 @@ UNBOUNDED = -1
 
 
 class Bounds(msgspec.Struct, frozen=True, rename={"lower": "lowerBound", "upper": "upperBound"}):
-    """`JobVertexResourceRequirements.Parallelism`."""
+    """Flink's `JobVertexResourceRequirements.Parallelism`: the parallelism that a vertex needs, and the most
+    that it uses."""
 
     lower: int
     upper: int

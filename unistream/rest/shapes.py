@@ -122,7 +122,7 @@ class MemoryConfiguration(TypedDict):
 
 
 class TaskManagerShown(TypedDict):
-    """One worker."""
+    """One worker with its slots, memory and jobs, as Flink shows it."""
 
     id: str
     path: str
@@ -144,7 +144,7 @@ class TaskManagerShown(TypedDict):
 
 
 class TaskManagersShown(TypedDict):
-    """Every worker."""
+    """Every worker of the cluster."""
 
     taskmanagers: list[TaskManagerShown]
 
@@ -160,7 +160,7 @@ class JobIdWithStatus(TypedDict):
 
 
 class JobIds(TypedDict):
-    """Every job."""
+    """Every job, by its id."""
 
     jobs: list[JobIdWithStatus]
 
@@ -206,7 +206,7 @@ JobOverview = TypedDict(
 
 
 class JobsOverview(TypedDict):
-    """Every job."""
+    """Every job, in one line each."""
 
     jobs: list[JobOverview]
 
@@ -221,7 +221,7 @@ class PlanInput(TypedDict):
 
 
 class PlanNode(TypedDict):
-    """A vertex."""
+    """One vertex of a job's plan."""
 
     id: str
     operator: str
@@ -306,7 +306,7 @@ JobDetails = TypedDict(
 
 
 class Failure(TypedDict):
-    """Without a place if the job as a whole failed."""
+    """One failure, without a place if the job as a whole failed."""
 
     exceptionName: str
     stacktrace: str
@@ -318,7 +318,7 @@ class Failure(TypedDict):
 
 
 class RootFailure(Failure):
-    """With the failures that came while the job restarted because of it."""
+    """A failure that the job restarted for, with those that came while it did."""
 
     concurrentExceptions: list[Failure]
 
@@ -394,7 +394,7 @@ class SavepointOperation(TypedDict):
 
 
 class CheckpointTaken(TypedDict):
-    """Its id."""
+    """The id of the checkpoint that was taken."""
 
     checkpointId: int
 
@@ -407,7 +407,7 @@ class CheckpointOperation(TypedDict):
 
 
 class Place(TypedDict):
-    """A directory."""
+    """The directory of what was taken."""
 
     location: str
 
@@ -450,7 +450,7 @@ class OwnJobs(TypedDict):
 
 
 class OwnTaskManagers(TypedDict):
-    """Every worker."""
+    """Every worker, with all that is known of it."""
 
     taskmanagers: list[TaskManagerInfo]
 
@@ -496,8 +496,8 @@ class LinkNow(TypedDict):
 
 
 class Found(TypedDict):
-    """By key: the link, and the time of the clock that stamps heartbeats. By job: all links, newest first,
-    and the keys of the assets that the job represents."""
+    """What the answer has by key: the link, and the time of the clock that stamps heartbeats. By job: all
+    links, newest first, and the keys of the assets that the job represents."""
 
     link: NotRequired[RunLink | None]
     now_ms: NotRequired[int]

@@ -33,7 +33,8 @@ from unistream.rest.pages import PagesApi, built
 from unistream.rest.passing_on import NoAnswer, pass_on
 
 STANDBY: Final = b"x-unistream-standby"
-"""Of a request that was passed on; of an answer: it is a standby's own, and says why there is no other."""
+"""A header of a request that was passed on; of an answer: it is a standby's own, and says why there is no
+other."""
 
 RestApp: TypeAlias = FastAPI
 """What `create_app` makes."""
@@ -59,11 +60,11 @@ class MasterFront:
         self.state = SimpleNamespace(before_close=self._end_streams)
 
     def lead(self, app: RestApp) -> None:
-        """From now on this one answers."""
+        """Makes `app` answer, from now on."""
         self._leader = app
 
     def stand_by(self) -> None:
-        """From now on the leader answers; streams of before end, and their clients ask again."""
+        """Makes the leader answer from now on; streams of before end, and their clients ask again."""
         loop, before = self._loop, self._leader
         self._leader = None
         if loop is not None and before is not None:

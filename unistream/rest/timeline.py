@@ -10,7 +10,7 @@ from unistream.rest.requests import job_id
 
 
 class TimelineApi:
-    """The handler."""
+    """The handler of a job's timeline."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher

@@ -67,13 +67,13 @@ class VertexLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Vertices(msgspec.Struct, frozen=True, kw_only=True):
-    """In topological order; none if nobody knows the graph of a job that has ended."""
+    """The vertices of a job in topological order; none if nobody knows the graph of a job that has ended."""
 
     vertices: list[VertexLine]
 
 
 class VerticesApi:
-    """The handler."""
+    """The handler of a job's vertices."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -82,7 +82,7 @@ class VerticesApi:
         router.get("/unistream/jobs/{id_}/vertices")(self.vertices)
 
     def vertices(self, id_: str) -> Response:
-        """Raises NotFound."""
+        """Answers with the `Vertices` of a job. Raises NotFound."""
         return json_answer(lines_of(self._dispatcher.graph(job_id(id_))))
 
 

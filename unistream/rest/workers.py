@@ -10,7 +10,7 @@ from unistream.rest.requests import task_manager_id
 
 
 class WorkersApi:
-    """The handlers."""
+    """The handlers of workers and their logs."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -20,7 +20,7 @@ class WorkersApi:
         router.get("/unistream/workers/{id_}/log")(self.log)
 
     def workers(self) -> Response:
-        """A `WorkersInfo`."""
+        """Answers with the `WorkersInfo`."""
         return json_answer(self._dispatcher.workers_info())
 
     def log(self, id_: str) -> Response:
