@@ -42,7 +42,7 @@ def pipeline_of(context: dg.ResolutionContext, reference: str) -> Callable[..., 
 
 
 def absolute(context: dg.ResolutionContext, reference: str) -> str:
-    """With a dot first it is looked for where the component is."""
+    """The whole reference: one that begins with a dot is looked for where the component is."""
     if not reference.startswith("."):
         return reference
     loading = dg.ComponentLoadContext.from_resolution_context(context)
@@ -135,7 +135,7 @@ def of_schedule(given: StopSchedule | SavepointSchedule) -> dict[str, Any]:
 def severity_of(
     given: Severity | Mapping[str, Severity] | None,
 ) -> dg.AssetCheckSeverity | Mapping[str, dg.AssetCheckSeverity] | None:
-    """As `build_stream_checks` takes it."""
+    """The severities as `build_stream_checks` takes them."""
     if given is None:
         return None
     if isinstance(given, Mapping):

@@ -222,7 +222,8 @@ class UnistreamJobComponent(dg.Component, dg.Model, dg.Resolvable):
             return []
         return [
             build_drain_and_resume_schedule(
-                *(assets, one.cron_schedule),
+                assets,
+                one.cron_schedule,
                 between=one.between,
                 drain=one.drain,
                 savepoint_dir=one.savepoint_dir,

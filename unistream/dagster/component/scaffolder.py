@@ -22,7 +22,7 @@ class UnistreamJobScaffolder(dg.Scaffolder[Any]):
     """Writes `pipeline.py` and `defs.yaml`."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """Into the folder of the component; what is there under these names is written over."""
+        """Writes both into the folder of the component; what is there under these names is written over."""
         request.target_path.mkdir(parents=True, exist_ok=True)
         (request.target_path / "pipeline.py").write_text(PIPELINE, encoding="utf-8")
         name = request.target_path.name

@@ -205,7 +205,9 @@ class _Backfill:
             context.log.warning(
                 "the backfill was interrupted, and the job %s may be stopped. %s; so does 'unistream "
                 "backfill %s', and with --abort the job goes on without a replacement",
-                *(self.job, _GO_ON, self.job),
+                self.job,
+                _GO_ON,
+                self.job,
             )
             raise
 
@@ -227,7 +229,8 @@ class _Backfill:
         return self.job if own is None or named is None or own.job == named.job else str(own.job)
 
     def command(self, job: str, begin: datetime, end: datetime) -> list[str]:
-        """As the log of the run shows it: without the configuration, in which there may be secrets."""
+        """The words of the command, as the log of the run shows it: without the configuration, in which there
+        may be secrets."""
         times = ("--from", time_text(moment_ms(begin)), "--to", time_text(moment_ms(end)))
         where = ("-t", self.target, "--json")
         return ["backfill", job, "--pipeline", self.pipeline, *times, *where, *self.words]
@@ -268,7 +271,7 @@ def result_of(ended: Ended) -> dg.MaterializeResult[Any]:
 
 
 def metadata_of(figures: Figures) -> dict[str, Any]:
-    """Of the whole range, also if it is several partitions."""
+    """The metadata of the whole range, also if it is several partitions."""
     known = {
         "unistream/table_version": figures.version,
         "unistream/fence_version": figures.fence_version,

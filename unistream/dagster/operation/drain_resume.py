@@ -41,7 +41,7 @@ STOPS_TAG: Final = "unistream/stops"
 """Tag of a run: id of the job that it stops or drains."""
 
 EARLIER_STOPS_TAG: Final = "unistream/drains"
-"""The same, of runs of earlier versions."""
+"""The tag that runs of earlier versions have instead of `STOPS_TAG`."""
 
 Between = Callable[[dg.OpExecutionContext], None]
 
@@ -101,7 +101,7 @@ class DrainAndResume(NamedTuple):
 
 
 def stage_of(tags: Mapping[str, str]) -> Stage:
-    """Of a run by its tags."""
+    """The stage of a run, which its tags say."""
     text = tags.get(STAGE_TAG) or tags.get(EARLIER_STAGE_TAG, "")
     drains = {value: stage for stage, value in _OF_DRAIN.items()}
     return drains[text] if text in drains else Stage(text)
@@ -265,7 +265,7 @@ class _Turn:
 
     @property
     def description(self) -> str:
-        """Of the job, for people."""
+        """The description of the job, for people."""
         does = "Drains" if self.drain else "Stops"
         how = "" if self.drain else " with a savepoint"
         then = "" if self.between is None else ", calls a step while nobody writes its tables"
@@ -281,7 +281,7 @@ class _Turn:
         }[step]
 
     def _working(self, context: dg.OpExecutionContext, stage: Stage, stops: str) -> None:
-        """From now on no run starts the stream."""
+        """Tags the run with its stage: from now on no run starts the stream."""
         value = _OF_DRAIN[stage] if self.drain else stage.value
         _tag(context, {STAGE_TAG: value, STOPS_TAG: stops, **maintains(self.stream)})
 

@@ -60,7 +60,10 @@ def build_stop_with_savepoint_schedule(
         return client.stopped(drain=drain, target=savepoint_dir)[1]  # from which a run can go on
 
     return _schedule(
-        *(assets, how, f"{says}; the next run of its assets goes on from there", stop),
+        assets,
+        how,
+        f"{says}; the next run of its assets goes on from there",
+        stop,
         cron_schedule=cron_schedule,
         job_name=job_name,
         resource=resource,
@@ -84,7 +87,10 @@ def build_savepoint_schedule(
         return client.savepoint(savepoint_dir, trigger_id=trigger_id)
 
     return _schedule(
-        *(assets, "savepoint", "Takes a savepoint of the stream {}, which goes on", savepoint),
+        assets,
+        "savepoint",
+        "Takes a savepoint of the stream {}, which goes on",
+        savepoint,
         cron_schedule=cron_schedule,
         job_name=job_name,
         resource=resource,

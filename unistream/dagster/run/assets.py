@@ -118,8 +118,8 @@ def check_sinks(specs: Sequence[dg.AssetSpec], sinks: Mapping[str, Sink]) -> Non
 
 
 def check_partition(context: dg.AssetExecutionContext, env: Environment) -> None:
-    """Of a run that materialises partitions. Raises ConfigError: its job would never end, or would add the
-    rows of a partition that is there already."""
+    """Checks the pipeline of a run that materialises partitions. Raises ConfigError: its job would never end,
+    or would add the rows of a partition that is there already."""
     if not (context.has_partition_key or context.has_partition_key_range):
         return
     if not env.is_bounded():

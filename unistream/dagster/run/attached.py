@@ -84,7 +84,8 @@ class EndPolicy:
 
     @property
     def giving_up(self) -> GivingUp:
-        """Of an upgrade, whose stop of the old job is the same one, or another one."""
+        """What an upgrade does when it is given up: whether its stop of the old job is the same one, or
+        another one."""
         is_same = self.on_terminate == "stop_with_savepoint" and self.savepoint_format == "canonical"
         return GivingUp(
             leaves_running=self.on_terminate == "detach",
@@ -208,7 +209,7 @@ class _Watching:
     interruptions: Interruptions
 
     def result(self, *, detaches: bool, patience_s: float) -> JobInfo:
-        """As `_wait`; what another run has made of the job is not reported a second time."""
+        """Waits as `_wait` does; what another run has made of the job is not reported a second time."""
         try:
             info = self._wait(detaches=detaches, patience_s=patience_s)
         except LOST:
@@ -219,7 +220,7 @@ class _Watching:
         return info
 
     def _wait(self, *, detaches: bool, patience_s: float) -> JobInfo:
-        """For the end, or the next checkpoint; meanwhile reports checkpoints, stages and failures."""
+        """Waits for the end, or the next checkpoint; meanwhile reports checkpoints, stages and failures."""
         client = self.client
         pace = Pace(OBSERVE_EVERY_S, OBSERVE_EVERY_MAX_S)
         lines = _Lines(client, self.listener)
@@ -249,7 +250,7 @@ class _Watching:
 
 
 def _last_status(client: JobClient, patience_s: float) -> JobInfo:
-    """Of a job that has ended: what refuses to say it may be another one than has said so."""
+    """The status of a job that has ended: what refuses to say it may be another one than has said so."""
     poll = Poll(patience_s)
     while True:
         is_last = not poll.next()
@@ -411,7 +412,7 @@ def _cancel(client: JobClient, listener: StepListener) -> None:
 
 
 def stopped_by(job: JobId) -> str:
-    """For people: the command that ends a job in order."""
+    """The command that ends a job in order, in a sentence for people."""
     return f"'unistream stop {job[:JOB_CHARS]}' ends it with a savepoint"
 
 

@@ -37,7 +37,7 @@ FIELDS: Final = {
     ),
     "config": dg.Field(dict, is_required=False, description="Configuration by key, on top of the resource's"),
 }
-"""Those of `UnistreamResource`."""
+"""The settings of `UnistreamResource` that a run may set."""
 
 
 def launch_options(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class StageLines:
         self._finished = 0
 
     def new_lines(self, info: JobInfo) -> list[str]:
-        """Of the stages that have finished since the last call."""
+        """Lines of the stages that have finished since the last call."""
         finished = list(takewhile(lambda stage: stage.finished >= stage.tasks, info.stages))
         new, self._finished = finished[self._finished :], len(finished)
         return [
@@ -52,7 +52,7 @@ class Allowance:
         self._at_s: float | None = None
 
     def left(self, *, now_s: float) -> int:
-        """`now_s`: monotonic."""
+        """How many lines may still be written now. `now_s`: monotonic."""
         passed_s = 0.0 if self._at_s is None else now_s - self._at_s
         self._left, self._at_s = min(self._a_day, self._left + passed_s * self._a_day / DAY_S), now_s
         return max(0, int(self._left))

@@ -32,7 +32,7 @@ STAGE_TAG: Final = "unistream/stage"
 """Tag of a run: how far it is, a `Stage`. A run that repeats another one has a copy."""
 
 EARLIER_STAGE_TAG: Final = "unistream/drain_stage"
-"""The same, of runs of earlier versions."""
+"""The tag that runs of earlier versions have instead of `STAGE_TAG`."""
 
 MAINTAINS_TAG: Final = "unistream/maintains"
 """Tag of a run: name of the job of the stream that it drains, for people."""
@@ -92,7 +92,8 @@ class GuardedStart:
 
     @property
     def _tag(self) -> str:
-        """Of this job alone: other steps of the run start others. Dagster has letters of its own for keys."""
+        """The tag of this job alone: other steps of the run start others. Dagster has letters of its own for
+        keys."""
         return f"{STARTING_TAG}.{hashlib.sha256(self.job.name.encode()).hexdigest()[:8]}"
 
     def _is_over(self) -> None:
@@ -140,7 +141,7 @@ def await_starts(instance: dg.DagsterInstance, stream: Stream, timeout_s: float)
 
 
 def _maintained(run: dg.DagsterRun) -> Stream:
-    """By its name alone, of a run of an earlier version."""
+    """The stream that a run works on; of a run of an earlier version its name alone."""
     known = run.tags.get(STREAM_TAG)
     return msgspec.json.decode(known, type=Stream) if known else Stream(run.tags.get(MAINTAINS_TAG, ""), ())
 

@@ -93,7 +93,7 @@ ORDER: Final = (
     SEQ,
     COLUMN_SCHEMA,
 )
-"""Of keys; others come behind them, as they are given."""
+"""The keys of the metadata in the order in which Dagster shows them."""
 
 NUMBERS: Final = frozenset(
     {
@@ -111,7 +111,7 @@ _YEAR_9999_MS: Final = 253_370_764_800_000  # Dagster shows timestamps up to it
 
 
 def ordered(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """By `ORDER`, with `NUMBERS` as text.
+    """The metadata in the `ORDER`, with `NUMBERS` as text.
 
     >>> ordered({"unistream/outbox_seq": 7, "mine": 1, "unistream/rows": 5})
     {'unistream/rows': 5, 'unistream/outbox_seq': '7', 'mine': 1}

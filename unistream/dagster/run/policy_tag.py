@@ -1,5 +1,5 @@
-"""By what a run goes, as one of its tags: for who ends its job when its process is gone. Its log says the
-same to people.
+"""The choices of a run, as one of its tags, by which its job is ended when its process is gone. Its log says
+the same to people.
 
 A run may have another `on_terminate` than the resource of the code location: of its own configuration, or
 since the code has been deployed again meanwhile.
@@ -18,14 +18,14 @@ from unistream.dagster.run.metadata import HIDDEN
 POLICY_TAG: Final = f"{HIDDEN}policy"
 
 EARLIER_POLICY_TAG: Final = "unistream/policy"
-"""The same, of runs of earlier versions."""
+"""The tag that runs of earlier versions have instead of `POLICY_TAG`."""
 
 _DIRECTORY: Final = "savepoint_dir"  # the last one: it is the only one with any characters
 _PART: Final = re.compile(r"(\w+)=([^,]*)(?:, |$)")
 
 
 def written(chosen: Mapping[str, str], policy: EndPolicy) -> str:
-    """The tag.
+    """The choices as the text of the tag.
 
     Args:
         chosen: How the run comes to its job, and how long it lasts.

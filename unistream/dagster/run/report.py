@@ -61,7 +61,7 @@ class RunReport:
         self.tag({JOB: str(client.job_id), **copied})
 
     def policy(self, text: str) -> None:
-        """By what the run goes; see `unistream.dagster.run.policy_tag`."""
+        """Notes and tags the choices by which the run goes; see `unistream.dagster.run.policy_tag`."""
         self.note(f"this run: {text}", is_error=False)
         self.tag({POLICY_TAG: text})
 
@@ -89,7 +89,8 @@ class RunReport:
         self.ended = None if self._failed else info
 
     def _note_stop(self, info: JobInfo, left: Savepoints) -> None:
-        """Also tags the run with what the next one goes on from."""
+        """Notes with which savepoints the job was stopped, and tags the run with what the next one goes on
+        from."""
         then = "so no run can resume from it" if left.resumable is None else self._resume_from(left.resumable)
         if left.terminal is not None:
             then = f"it was drained: its windows have fired{', ' if left.resumable is None else '; '}{then}"
@@ -150,8 +151,9 @@ class RunReport:
         self._reported(lambda: self._context.instance.add_run_tags(run, tags))
 
     def _mark_as_canceling(self) -> None:
-        """Without a termination request in Dagster's database a signal makes the run fail, and a run that
-        Dagster retries would start from nothing instead of from the savepoint."""
+        """Reports a termination by signal as a request of Dagster's. Without one in its database a signal
+        makes the run fail, and a run that Dagster retries would start from nothing instead of from the
+        savepoint."""
         run = self._context.instance.get_run_by_id(self._context.run.run_id)
         if run is not None and run.status == dg.DagsterRunStatus.STARTED:
             text = "The process of the run was terminated by a signal."
@@ -165,7 +167,7 @@ class RunReport:
 
 
 def _where(target: str) -> str:
-    """For people."""
+    """Where the job runs, in words for people."""
     return {
         "remote": "in its session cluster",
         "spark": "on Spark, as long as this run",
@@ -189,7 +191,7 @@ def retained(info: JobInfo, retention: str) -> str | None:
 
 
 def specs_of(context: dg.AssetExecutionContext) -> Sequence[dg.AssetSpec]:
-    """Of all assets that the step writes."""
+    """The specs of all assets that the step writes."""
     return list(context.assets_def.specs)
 
 

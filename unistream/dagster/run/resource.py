@@ -160,7 +160,9 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             guarded = GuardedStart(context.instance, context.run.run_id, job, start)
             patience_s = timeout_s(env.config)
             info = run_step(
-                *(guarded, self.end_policy(), report),
+                guarded,
+                self.end_policy(),
+                report,
                 detaches=detaches,
                 watch=watch,
                 patience_s=patience_s,
@@ -222,7 +224,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
         }
 
     def configuration(self) -> Configuration:
-        """Of the environments that it makes. Raises ConfigError."""
+        """The configuration of the environments that the resource makes. Raises ConfigError."""
         return Configuration({**DEFAULTS, **self._cluster()})
 
     def links(self) -> LinkStore | None:

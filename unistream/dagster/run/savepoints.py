@@ -25,7 +25,7 @@ class Savepoints(NamedTuple):
 
 
 def savepoints_of(info: JobInfo) -> Savepoints:
-    """Of a job, as far as is known of it."""
+    """The savepoints of a job, as far as they are known."""
     newest, resumable = info.savepoint, info.resumable_savepoint
     is_other = resumable is not None and resumable != newest
     if newest is not None and (is_other or ended_by(info) is SnapshotKind.TERMINATE):

@@ -55,13 +55,13 @@ Seen: TypeAlias = SeenJob | NoJob | NotSeen
 
 
 def newest_of(figures: Iterable[CheckpointFigures | None]) -> Complete | None:
-    """Of those that are complete."""
+    """The newest of the snapshots that are complete; None: there is none."""
     known = [Complete(one.checkpoint_id, one.timestamp_ms) for one in figures if one is not None]
     return max(known, key=lambda one: one.at_ms, default=None)
 
 
 def newest_in(checkpoints: Iterable[CheckpointInfo]) -> Complete | None:
-    """The same, of the newest snapshots of a job."""
+    """The newest complete one of a job's recent snapshots; None: there is none."""
     done = [Complete(one.checkpoint_id, one.triggered_ms) for one in checkpoints if one.state == "completed"]
     return max(done, key=lambda one: one.at_ms, default=None)
 

@@ -71,7 +71,7 @@ or give a default: {{ env('LAKE', '…') }}
 
 
 def _texts(value: object, place: str) -> Iterator[tuple[str, str]]:
-    """With their places."""
+    """The texts in a value, each with its place."""
     if isinstance(value, str):
         yield place, value
     elif isinstance(value, Mapping):

@@ -165,8 +165,9 @@ class JobStart:
         return None if self.resume == BEGINNING else self.resume
 
     def _check_new_lines(self) -> None:
-        """Before anything is logged or started. Where the beginning was chosen, the error names what 'latest'
-        would have been: the target knows the last commit alone, and a stop may have come after it."""
+        """Checks the targets before anything is logged or started. Where the beginning was chosen, the error
+        names what 'latest' would have been: the target knows the last commit alone, and a stop may have come
+        after it."""
         try:
             self.environment.check_new_lines()
         except ConfigError as refused:
@@ -201,7 +202,8 @@ class JobStart:
         return ""
 
     def _begun_upgrade(self) -> tuple[JobId, str] | None:
-        """Of a repeated run, which died in it: the job that was to be replaced, and the request id."""
+        """The upgrade in which the run died that this one repeats: the job that was to be replaced, and the
+        request id; None: there is none."""
         if self.run.parent_run_id is None:
             return None
         with connect(self.environment.config) as cluster:

@@ -1,4 +1,4 @@
-"""From a pipeline's lineage to Dagster's assets: sinks are assets, data sets of sources what is upstream.
+"""How a pipeline's lineage becomes Dagster's assets: sinks are assets, data sets of sources what is upstream.
 
 pipeline ──► LineageGraph ──► UnistreamTranslator ──► an AssetSpec of each sink, with deps
 │
@@ -220,7 +220,7 @@ def build_source_asset_specs(
 
 
 def lineage_of(build: Callable[[Environment], None]) -> LineageGraph:
-    """Of a pipeline that is built to be described. Raises ConfigError."""
+    """The lineage of a pipeline that is built to be described. Raises ConfigError."""
     env = Environment()
     with described():
         build(env)
@@ -228,8 +228,8 @@ def lineage_of(build: Callable[[Environment], None]) -> LineageGraph:
 
 
 def _described(build: Callable[[Environment], None]) -> tuple[LineageGraph, str | None]:
-    """Also the version of its code. None: it is not known, or would change by itself once a source finds
-    its table."""
+    """A pipeline's lineage and the version of its code. None: it is not known, or would change by itself once
+    a source finds its table."""
     env = Environment()
     with described():
         build(env)
@@ -239,15 +239,15 @@ def _described(build: Callable[[Environment], None]) -> tuple[LineageGraph, str 
 
 
 def _versioned(spec: dg.AssetSpec, version: str | None) -> dg.AssetSpec:
-    """With the version of its pipeline, unless the translator gives one: so Dagster shows that the code has
-    changed since the asset was materialised."""
+    """The spec with the version of its pipeline, unless the translator gives one: so Dagster shows that the
+    code has changed since the asset was materialised."""
     if version is None or spec.code_version is not None:
         return spec
     return spec.replace_attributes(code_version=version)
 
 
 def _check_keys(specs: Mapping[OperatorUid, dg.AssetSpec]) -> None:
-    """Raises ConfigError."""
+    """Checks that each sink has an asset key of its own. Raises ConfigError."""
     seen: dict[dg.AssetKey, OperatorUid] = {}
     for uid, spec in specs.items():
         other = seen.setdefault(spec.key, uid)
@@ -280,7 +280,7 @@ def _check_sources(sources: Iterable[SourceTranslatorData], translator: Unistrea
 
 
 def _is_asset(sink: SinkLineage) -> bool:
-    """Raises ConfigError."""
+    """Whether the sink is shown as an asset. Raises ConfigError: it writes a table and has no uid."""
     if sink.has_uid:
         return True
     if sink.datasets:
@@ -292,7 +292,8 @@ def _is_asset(sink: SinkLineage) -> bool:
 
 
 def _key(datasets: Sequence[LineageDataset], otherwise: str) -> dg.AssetKey:
-    """Of the first data set, or `otherwise`: two pipelines that name the same one have the same key."""
+    """The asset key of the first data set, or `otherwise`: two pipelines that name the same one have the same
+    key."""
     return dg.AssetKey(_cleaned(_key_parts(datasets, otherwise)))
 
 

@@ -82,7 +82,7 @@ class Watch(Protocol):
         """What the last heartbeat has found; None: the job is its own, as far as is known."""
 
     def ask(self) -> Lost | None:
-        """As `lost`, asked now."""
+        """Who has the job now, if it is not this run: as `lost`, but asked now."""
 
     def close(self) -> None:
         """The step has ended."""
@@ -111,7 +111,8 @@ def key_of(run: dg.DagsterRun, step: str) -> str:
 
 
 def operation_key_of(run: dg.DagsterRun, step: str) -> str:
-    """As `key_of`, of a step that does something with a job whose run is another one.
+    """The key of the link of a step that does something with a job whose run is another one; otherwise as
+    `key_of`.
 
     >>> operation_key_of(dg.DagsterRun("job", run_id="77aa"), "savepoint_of_orders")
     'dagster-operation 77aa savepoint_of_orders'

@@ -135,18 +135,18 @@ def _specs(
 
 
 def limits_of(specs: Iterable[dg.AssetCheckSpec]) -> Limits:
-    """Of the checks of one asset, as `build_stream_checks` has made them."""
+    """The limits of the checks of one asset, as `build_stream_checks` has made them."""
     return Limits.of({spec.metadata[CHECK]: spec.metadata[LIMIT] for spec in specs if LIMIT in spec.metadata})
 
 
 def verdict_of(spec: dg.AssetCheckSpec, verdicts: Mapping[str, Verdict]) -> Verdict:
-    """Of a check, with its own severity if it has one."""
+    """The verdict of a check, with its own severity if it has one."""
     verdict, severity = verdicts[spec.metadata[CHECK]], spec.metadata.get(SEVERITY)
     return verdict if severity is None else replace(verdict, severity=dg.AssetCheckSeverity(severity))
 
 
 def _severities(given: Severity, limits: Limits) -> Mapping[str, dg.AssetCheckSeverity]:
-    """By name of the check. Raises ConfigError."""
+    """The severities by the name of the check. Raises ConfigError: there is no such check."""
     if given is None:
         return {}
     if isinstance(given, dg.AssetCheckSeverity):

@@ -20,7 +20,8 @@ from unistream.base.errors import ConfigError
 from unistream.dagster.sensor.following import Checked, Shown
 
 AT_ONCE_MAX: Final = 500
-"""Of an asset in one tick; the next one goes on. Dagster stores each as an event of its own."""
+"""How many partitions of an asset are reported in one tick; the next one goes on. Dagster stores each as an
+event of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +72,8 @@ class Cursor(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
     def seen(self, watermarks: Mapping[dg.AssetKey, int], seq: int) -> Cursor:
-        """With those of newer commits, up to `seq`. A stream that was started again from an older snapshot
-        has a lower one, which opens nothing again."""
+        """The cursor with the watermarks of newer commits, up to `seq`. A stream that was started again from
+        an older snapshot has a lower one, which opens nothing again."""
         known = dict(self.watermarks)
         for key, watermark in watermarks.items():
             name = key.to_user_string()
@@ -80,13 +81,13 @@ class Cursor(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, seq=seq, watermarks=known)
 
     def reporting(self, streams: Mapping[str, Shown], checked: Mapping[str, Checked]) -> Cursor:
-        """With these reported; those of others stay."""
+        """The cursor when these streams and checks are reported; those of others stay."""
         return msgspec.structs.replace(
             self, streams={**self.streams, **streams}, checked={**self.checked, **checked}
         )
 
     def after(self, steps: Mapping[dg.AssetKey, Step]) -> Cursor:
-        """With these reported."""
+        """The cursor when the partitions of these steps are reported."""
         ends = {key.to_user_string(): step.reached_ms for key, step in steps.items()}
         reached = {name: end_ms for name, end_ms in ends.items() if end_ms is not None}
         return msgspec.structs.replace(self, closed={**self.closed, **reached})

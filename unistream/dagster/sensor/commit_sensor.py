@@ -298,7 +298,7 @@ def _evaluation(check: dg.AssetCheckSpec, verdict: Verdict, target: Target | Non
 def _checks(
     repository: dg.RepositoryDefinition | None, keys: set[dg.AssetKey]
 ) -> dict[dg.AssetKey, list[dg.AssetCheckSpec]]:
-    """Those of streams, by asset."""
+    """The checks of streams among those of the assets, by asset."""
     found: dict[dg.AssetKey, list[dg.AssetCheckSpec]] = {}
     if repository is not None:
         graph = repository.asset_graph

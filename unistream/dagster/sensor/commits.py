@@ -98,7 +98,7 @@ class Reading:
         self.records = 0
 
     def add(self, page: Sequence[OutboxRecord]) -> None:
-        """In the order of the outbox."""
+        """Adds a page of the outbox, in its order."""
         for record in page:
             commit = record.commit
             key = self._assets.asset(record)
@@ -169,7 +169,7 @@ def _lag_ms(commit: CommitRecord) -> int | None:
 
 
 def lost_text(commits: int) -> str:
-    """For people."""
+    """A sentence for people about commits that were removed unread."""
     return (
         f"{commits:,} commits, of these assets or others, were removed from the outbox before this sensor "
         f"has read them, as {RETENTION_OUTBOX.key} and {RETENTION_OUTBOX_AGE.key} say: their rows are not "

@@ -26,7 +26,8 @@ from unistream.dagster.sensor.judging import Verdict
 from unistream.model.job_info import JobInfo
 
 SILENT_MS: Final = 60_000
-"""Of who knows the job: two ticks, and longer than another leader takes to come."""
+"""How long the cluster that knows the job may be silent: two ticks, and longer than another leader takes to
+come."""
 
 REPEATED_MS: Final = 3_600_000
 
@@ -65,7 +66,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """To be reported of a stream. `state`: of a job, or GONE; `info`: None: nobody knows the job."""
+    """What is to be reported of a stream. `state`: of a job, or GONE; `info`: None: nobody knows the job."""
 
     job: JobId
     state: str

@@ -40,10 +40,10 @@ FIELDS: Final = {
     RECORDS_BEHIND: "records_behind",
     DEAD_LETTERS: "dead_letter_ratio",
 }
-"""Of `Limits`, by name of the check."""
+"""The fields of `Limits` by the name of the check."""
 
 COUNTED: Final = frozenset({LATE_ROWS, LATE_RATIO, LAG, RECORDS_BEHIND, DEAD_LETTERS})
-"""By what the tasks of a job say."""
+"""The checks that judge by what the tasks of a job have counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,18 +71,18 @@ class Limits:
 
     @property
     def names(self) -> list[str]:
-        """Of the checks."""
+        """The names of the checks that are made."""
         return [RUNS, *(name for name, field in FIELDS.items() if getattr(self, field) is not None)]
 
     @classmethod
     def of(cls, limits: Mapping[str, object]) -> Limits:
-        """By name of the check."""
+        """The limits from those that are given by the name of the check."""
         known = {FIELDS[name]: limit for name, limit in limits.items() if name in FIELDS}
         return msgspec.convert(known, cls)
 
     @property
     def by_name(self) -> dict[str, float | int]:
-        """Without `RUNS`, which has none."""
+        """The limits by the name of the check; `RUNS` has none."""
         return {name: getattr(self, FIELDS[name]) for name in self.names[1:]}
 
     @property
@@ -112,7 +112,7 @@ class Verdict:
 
     @property
     def result(self) -> str:
-        """In one word."""
+        """The result in one word."""
         return "passed" if self.passed else self.severity.value
 
 
@@ -199,7 +199,8 @@ def judged(info: JobInfo, newest: Complete | None, limits: Limits, now_ms: int) 
 
 
 def source_rows(info: JobInfo) -> list[SourceRows]:
-    """Of each source of a job, by name. Two sources of one name count as one, as do their counters."""
+    """The rows that each source of a job has read, by name. Two sources of one name count as one, as do their
+    counters."""
     rows: dict[str, list[int]] = {}
     for subtask in info.subtasks:
         if subtask.source is not None:
@@ -211,8 +212,8 @@ def source_rows(info: JobInfo) -> list[SourceRows]:
 
 
 def operator_rows(info: JobInfo) -> list[OperatorRows]:
-    """Of each operator with dead letters that is no source, by name. A task counts its rows where they enter
-    it, so operators of one task have the same."""
+    """The rows of each operator with dead letters that is no source, by name. A task counts its rows where
+    they enter it, so operators of one task have the same."""
     rows: Counter[VertexId] = Counter()
     dead: Counter[tuple[str, VertexId]] = Counter()
     for subtask in info.subtasks:
@@ -224,7 +225,7 @@ def operator_rows(info: JobInfo) -> list[OperatorRows]:
 
 
 def row_count_verdict(rows: int | None, expected: int, tolerance: float) -> Verdict:
-    """Of a table against what a query says.
+    """Judges the number of rows of a table against what a query says.
 
     Args:
         rows: Of the table; None: there is no table yet.
@@ -258,7 +259,8 @@ def _late_ratio(info: JobInfo, limit: float) -> Verdict:
 
 
 def _lag(info: JobInfo, limit_ms: int, now_ms: int) -> Verdict:
-    """Without a watermark the time counts from when the tasks began: a restart is not a lag by itself."""
+    """Judges how far the watermark is behind. Without one the time counts from when the tasks began: a
+    restart is not a lag by itself."""
     watermark_ms = info.metrics.get("watermark", MIN_WATERMARK)
     if watermark_ms == MAX_WATERMARK:
         return Verdict(True, "all sources have read everything", {"lag_s": 0.0})
@@ -309,7 +311,7 @@ def _ratio(part: int, whole: int) -> float:
 
 
 def _duration(ms: int | None) -> str:
-    """In the largest unit of which it is a whole number.
+    """A duration in the largest unit of which it is a whole number.
 
     >>> _duration(600_000), _duration(90_000), _duration(7_200_000)
     ('10 min', '90 s', '2 h')

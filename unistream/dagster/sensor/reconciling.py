@@ -161,7 +161,8 @@ class _Operation:
 
 
 def _operations(given: Iterable[dg.ScheduleDefinition | DrainAndResume]) -> dict[str, _Operation]:
-    """By the name of their job."""
+    """The operations of these schedules, by the name of their job. Raises ConfigError: one does nothing with
+    a stream."""
     found: dict[str, _Operation] = {}
     for one in given:
         schedule = one.schedule if isinstance(one, DrainAndResume) else one
@@ -231,7 +232,7 @@ class _Tick:
         return [run for run in runs if RETRY_TAG not in run.tags]
 
     def _of_ours(self, run: dg.DagsterRun) -> list[str]:
-        """Those of our steps that the run performs."""
+        """The steps of ours that the run performs."""
         operation = self.operations.get(run.job_name)
         if operation is not None:
             return [operation.step]
@@ -246,8 +247,8 @@ class _Tick:
         return [step for step, of_step in self.steps.items() if of_step & keys]
 
     def _guarded(self, run: dg.DagsterRun, names: Sequence[str], links: LinkStore) -> str | None:
-        """As `_reconciled`: a run that Dagster cannot take a report of now hides no other one. A process
-        that was paused while it wrote has its events locked, if Dagster's database is SQLite."""
+        """Reconciles a run as `_reconciled`: one that Dagster cannot take a report of now hides no other one.
+        A process that was paused while it wrote has its events locked, if Dagster's database is SQLite."""
         try:
             return self._reconciled(run, names, links)
         except UnistreamError:

@@ -159,5 +159,5 @@ def remembered(cursor: str | None) -> dict[str, Suspicion]:
 
 
 def written(suspicions: Mapping[str, Suspicion]) -> str:
-    """The cursor."""
+    """The suspicions as the text of a cursor."""
     return json.dumps({name: [one.version, one.since_ms] for name, one in suspicions.items()})
