@@ -192,7 +192,7 @@ def _begin(root: Path, asked: _Asked, name: str, *, dry_run: bool, as_json: bool
 def _work(
     journal: Journal, environment: Environment, found: Recomputation, *, abort: bool, as_json: bool
 ) -> None:
-    """To the end, or says how to go on."""
+    """Runs the backfill to its end, or says how to go on."""
     from unistream.backfill.reports import report, reporter_of
     from unistream.backfill.run import Run
 

@@ -80,7 +80,7 @@ def print_plan(plan: Plan) -> None:
 
 
 def facts(plan: Plan) -> list[tuple[str, Cell]]:
-    """The same as lines."""
+    """The facts of a plan, each with its label."""
     job = f"{plan.job_name} ({plan.job}) on {plan.cluster}" if plan.job else f"{plan.job_name}, does not run"
     facts: list[tuple[str, Cell]] = [
         ("range", f"{plan.begin} to {plan.end}, of {plan.column}"),

@@ -91,7 +91,7 @@ def _started(
 
 
 def _print_leader(cluster: EmbeddedCluster, *, as_json: bool) -> None:
-    """With several masters: each time that this one begins to lead."""
+    """Prints where the cluster is; with several masters each time that this one begins to lead."""
     found = cluster.dispatcher.jobs_found
     for note in cluster.dispatcher.metadata_health().sentences():
         report(note)

@@ -36,7 +36,9 @@ Address = Annotated[
 Target = Annotated[
     str | None,
     typer.Option(
-        *("-p", "--target", "--savepoint-path"),
+        "-p",
+        "--target",
+        "--savepoint-path",
         metavar="DIR",
         help="Where to create the savepoints' directories.",
     ),
@@ -124,7 +126,7 @@ def _report_absence(cluster: str | None, *, as_json: bool) -> None:
 
 
 def _silent(_job: EndedJob, _left: int) -> None:
-    """For programs, which get all of it at the end."""
+    """Says nothing of an ended job: programs get all of it at the end."""
 
 
 @contextmanager
@@ -133,8 +135,14 @@ def _progress(manner: Manner, *, shows: bool) -> Iterator[OnJob]:
     if not shows or manner is Manner.SUSPEND:
         yield partial(_print_job, None)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console(), transient=True) as bar:
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console(),
+        transient=True,
+    ) as bar:
         task = bar.add_task("cancelling jobs" if manner is Manner.CANCEL else "stopping jobs", total=None)
 
         def on_job(job: EndedJob, left: int) -> None:

@@ -116,7 +116,7 @@ class _LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """For lists and suggestions: a command that has a name and a help only."""
+        """A command that has a name and a help only, for lists and suggestions."""
         known = COMMANDS.get(cmd_name)
         return None if known is None else TyperCommand(cmd_name, help=known.help)
 

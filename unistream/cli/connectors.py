@@ -43,8 +43,12 @@ def listed(found: Iterable[ListedConnector]) -> Grid:
     )
     for one in found:
         grid.add(
-            *(one.name, _class(one.info.source), _class(one.info.sink), one.info.promise or "-"),
-            *(_origin(one), one.problem or one.info.summary),
+            one.name,
+            _class(one.info.source),
+            _class(one.info.sink),
+            one.info.promise or "-",
+            _origin(one),
+            one.problem or one.info.summary,
         )
     return grid
 

@@ -109,8 +109,13 @@ def group_grid(groups: Iterable[dict[str, Any]], now_ms: int) -> Grid:
     )
     for one in groups:
         grid.add(
-            *(one["operator"], one["error_type"], f"{one['letters']:,}", _number(one["replayed"])),
-            *(str(one["attempts"]), _when(one["first_ms"], now_ms), _when(one["last_ms"], now_ms)),
+            one["operator"],
+            one["error_type"],
+            f"{one['letters']:,}",
+            _number(one["replayed"]),
+            str(one["attempts"]),
+            _when(one["first_ms"], now_ms),
+            _when(one["last_ms"], now_ms),
         )
     return grid
 
@@ -160,9 +165,13 @@ def letter_grid(each: Iterable[dict[str, Any]], now_ms: int, *, short: bool) -> 
     for one in each:
         error = f"{one['error_type']}: {one['error']}" + (f" ({one['error_at']})" if one["error_at"] else "")
         grid.add(
-            *(one["letter"][:ID_CHARS] if short else one["letter"], _when(one["time_ms"], now_ms)),
-            *(one["operator"], str(one["attempt"]), _YES_OR_NO[one["replayed"]]),
-            *(error[:TEXT_CHARS], one["row"][:TEXT_CHARS]),
+            one["letter"][:ID_CHARS] if short else one["letter"],
+            _when(one["time_ms"], now_ms),
+            one["operator"],
+            str(one["attempt"]),
+            _YES_OR_NO[one["replayed"]],
+            error[:TEXT_CHARS],
+            one["row"][:TEXT_CHARS],
         )
     return grid
 

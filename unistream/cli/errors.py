@@ -26,7 +26,7 @@ INTERRUPTED: Final = 130  # 128 + SIGINT, as shells do
 
 
 def exit_code(error: UnistreamError) -> int:
-    """By what the user can do about it."""
+    """The exit code of an error, by what the user can do about it."""
     match error:
         case ConfigError() | CorruptSnapshot() | UserCodeError():
             return BAD_INPUT

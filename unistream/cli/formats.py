@@ -61,7 +61,7 @@ def rate(per_s: int | None) -> str:
 
 
 def size(value: int | None) -> str:
-    """With one digit.
+    """A size with one digit behind the point.
 
     >>> size(531), size(25_600), size(3_200_000), size(None)
     ('531 B', '25.6 kB', '3.2 MB', '–')
@@ -70,7 +70,7 @@ def size(value: int | None) -> str:
 
 
 def percent(part: float | None) -> str:
-    """Of a whole.
+    """A part of a whole as percent.
 
     >>> percent(0.42), percent(None)
     ('42 %', '–')

@@ -63,7 +63,7 @@ def list_jobs(
 
 
 def with_history(found: list[Found], config: Configuration, notes: list[Note]) -> list[Found]:
-    """Those that clusters list, and those that only the database of this user has."""
+    """The jobs that clusters list, and those that only the database of this user has."""
     try:
         ended = ended_jobs(config)
     except UnistreamError as error:

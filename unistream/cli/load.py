@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def load_function(reference: str) -> Callable[[Environment], object]:
-    """As `unistream.api.load.load_function`; here, and in workers of this process, the current folder
-    can be imported from."""
+    """The function that a reference names, as `unistream.api.load.load_function`; here, and in workers of
+    this process, the current folder can be imported from."""
     _make_importable(os.getcwd())
     return load.load_function(reference)
 

@@ -43,7 +43,7 @@ def print_facts(facts: Iterable[tuple[str, Cell]]) -> None:
 
 
 def facts_grid(facts: Iterable[tuple[str, Cell]]) -> Grid:
-    """The same as a table. A value without a label goes on with the one before."""
+    """A table with a line for each (label, value). A value without a label goes on with the one before."""
     grid = Grid(Column("label"), Column("value", fit=Fit.WORDS), headings=False)
     for label, value in facts:
         grid.add(Text(label, style="bold"), value)
@@ -149,7 +149,8 @@ def version_of(sink: SinkInfo) -> str:
 
 
 def dropped(rows: int, restarts: int) -> str:
-    """After a restart the number is not exact; see `unistream.master.job.row_counts`.
+    """How many late rows were dropped, in words. After a restart the number is not exact; see
+    `unistream.master.job.row_counts`.
 
     >>> dropped(1_200, 0), dropped(1, 2)
     ('1,200 late rows dropped', 'about 1 late row dropped')
@@ -158,7 +159,7 @@ def dropped(rows: int, restarts: int) -> str:
 
 
 def out_of_order(rows: int, restarts: int) -> str:
-    """As exact as `dropped`.
+    """How many rows were earlier than their source allows, in words; as exact as `dropped`.
 
     >>> out_of_order(3, 0)
     '3 rows earlier than in_order=True allows'
@@ -168,7 +169,7 @@ def out_of_order(rows: int, restarts: int) -> str:
 
 
 def failed(rows: int, restarts: int, what: str) -> str:
-    """As exact as `dropped`.
+    """How many rows have failed, in words; as exact as `dropped`.
 
     >>> failed(1, 0, "dead letter"), failed(1_200, 1, "row skipped")
     ('1 dead letter', 'about 1,200 rows skipped')

@@ -121,8 +121,8 @@ def run(  # noqa: PLR0917  # typer passes them by name
 
 
 def watched(config: Configuration, as_json: bool) -> Configuration:
-    """Of a cluster for one job that a person looks at: workers report more often, so that its progress
-    moves."""
+    """The configuration of a cluster for one job that a person looks at: workers report more often, so that
+    its progress moves."""
     is_given = config.to_dict().keys() & {HEARTBEAT_INTERVAL.key, HEARTBEAT_TIMEOUT.key}
     if is_given or as_json or not sys.stdout.isatty():
         return config

@@ -154,7 +154,7 @@ class _Layout:
         return min(natural, max(chars, cell_len(self._columns[n].heading)))
 
     def _cells(self, n: int, form: int | None) -> Iterator[Text]:
-        """Those of a column, with its heading."""
+        """The cells of a column, with its heading."""
         at = self._forms[n] if form is None else form
         if self._headings:
             yield Text(self._columns[n].heading, style="bold")
@@ -204,7 +204,7 @@ def _formed(cell: Forms, at: int) -> Text:
 
 
 def without_middle(text: Text, width: int) -> Text:
-    """As much of its beginning and of its end as there is room for.
+    """A text of at most that width: as much of its beginning and of its end as there is room for.
 
     >>> without_middle(Text("tm-host-3f5a9c1b2d4e"), 11).plain
     'tm-ho…b2d4e'

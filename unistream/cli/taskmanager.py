@@ -199,7 +199,7 @@ class Waiting:
         self._said_ms: int | None = None
 
     def on_silence(self, silent_ms: int, error: Unreachable) -> None:
-        """`unistream.worker.process.reports.OnSilence`."""
+        """Reports the silence; a `unistream.worker.process.reports.OnSilence`."""
         if self._said_ms is not None and self._said_ms <= silent_ms < self._said_ms + SAY_EVERY_MS:
             return  # less: another registration has begun
         self._said_ms = silent_ms
