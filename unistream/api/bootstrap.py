@@ -37,7 +37,7 @@ class BootstrapOrder:
         return cls(savepoint=directory, until_ms=_until_ms(until))
 
     def for_graph(self, graph: StreamGraph) -> BootstrapPlan:
-        """The same for a pipeline. Raises ConfigError if it cannot be bootstrapped."""
+        """The plan of this bootstrap for a pipeline. Raises ConfigError if it cannot be bootstrapped."""
         for node in graph.nodes:
             if isinstance(node.operator, AssignTimestampsAndWatermarks):
                 raise ConfigError(

@@ -232,8 +232,9 @@ class Environment(Sources):
     def staged_job_graph(
         self, name: str | None = None, bootstrap: BootstrapOrder | None = None
     ) -> tuple[JobGraph, JobCode, Frames]:
-        """The same to be started: Spark has evaluated the DataFrames. The caller closes the `Frames`, or
-        lets them be removed after the job. With `bootstrap` it reads the history and writes a savepoint.
+        """The job graph to be started: as `job_graph`, but Spark has evaluated the DataFrames. The caller
+        closes the `Frames`, or lets them be removed after the job. With `bootstrap` it reads the history and
+        writes a savepoint.
 
         Raises:
             ConfigError: the pipeline cannot be bootstrapped.
@@ -311,7 +312,8 @@ class Environment(Sources):
         return explain(resolved, translate_resolved(resolved, self._config.to_dict())[0])
 
     def explain_json(self) -> dict[str, Any]:
-        """The same for programs: ``streamGraph`` and ``jobGraph`` as Flink shows them, ``executionGraph``.
+        """What `explain` shows, for programs: ``streamGraph`` and ``jobGraph`` as Flink shows them,
+        ``executionGraph``.
 
         >>> import unistream as us
         >>> env = us.Environment()

@@ -38,7 +38,7 @@ class Exchanges(OperatorSettings):
 
     @abstractmethod
     def _through(self, ports: Sequence[Port]) -> DataStream:
-        """The same rows, read by these ports."""
+        """A stream of the same rows, read by these ports."""
 
     def forward(self) -> DataStream:
         """Subtask i to subtask i; both sides need the same parallelism."""

@@ -25,7 +25,7 @@ def col(name: str) -> Expression:
 
 
 def lit(value: Any) -> Expression:
-    """The same value in each row.
+    """A column that has the same value in each row.
 
     >>> str(col("n") < lit(5))
     '(n < 5)'

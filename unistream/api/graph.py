@@ -150,7 +150,7 @@ class GraphBuilder:
         return {ids[one]: ids[other] for one, other in self.follows.items() if one in ids}
 
     def sources(self) -> list[StreamNode]:
-        """Of the nodes that run."""
+        """The sources among the nodes that run."""
         return [self.graph.nodes[n] for n in sorted(self.used()) if self.graph.nodes[n].source is not None]
 
     def check_same(self, other: GraphBuilder) -> None:
@@ -198,7 +198,7 @@ class GraphBuilder:
         return group.name
 
     def register(self, group: SlotSharingGroup) -> None:
-        """From now on operators may only use registered groups."""
+        """Registers a group; from now on operators may only use registered ones."""
         self.registered = self.registered or set(self.profiles)
         self.declare(group)
 
@@ -207,7 +207,7 @@ class GraphBuilder:
         return self.finished_with_schemas(name)[0]
 
     def finished_with_schemas(self, name: str) -> tuple[StreamGraph, Schemas]:
-        """The same, and the schemas of its outputs, by its ids."""
+        """A copy of the graph as `finished` makes it, and the schemas of its outputs, by its ids."""
         nodes = [replace(node) for node in self.graph.nodes]
         for follower, leader in sorted(self.follows.items()):
             nodes[follower].parallelism = nodes[leader].parallelism

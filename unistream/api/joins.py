@@ -40,12 +40,12 @@ def join_schema(
         return None, dimension
     check_columns(facts, [key for key, _ in on], "join")
     for left, right in on:
-        types = [_plain(facts.field(left).type), _plain(dimension.field(right).type)]
-        if not meet(*types):
+        fact_type, dimension_type = _plain(facts.field(left).type), _plain(dimension.field(right).type)
+        if not meet(fact_type, dimension_type):
             raise ConfigError(
-                f"join: key {left!r} is {types[0]}, that of the dimension, {right!r}, is {types[1]}, and "
-                "values of different types are never equal; cast one before the join: "
-                f"{_cast_of(left, right, *types)}"
+                f"join: key {left!r} is {fact_type}, that of the dimension, {right!r}, is {dimension_type}, "
+                "and values of different types are never equal; cast one before the join: "
+                f"{_cast_of(left, right, fact_type, dimension_type)}"
             )
     if TIMESTAMP in facts.names:
         raise ConfigError(

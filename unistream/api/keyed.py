@@ -68,7 +68,7 @@ class KeyedStream:
         return f"KeyedStream({columns}, by {', '.join(self.key_columns)})"
 
     def uid(self, uid: str) -> KeyedStream:
-        """Of the operator that computes the key, if `key_by` has a function.
+        """Sets the uid of the operator that computes the key, if `key_by` has a function.
 
         Raises:
             ConfigError: it has columns: then there is no operator.
@@ -77,7 +77,7 @@ class KeyedStream:
         return self
 
     def name(self, name: str) -> KeyedStream:
-        """As `uid`."""
+        """Sets the name of the operator that computes the key, with the same condition as `uid`."""
         self._computes_key("name").name(name)
         return self
 
@@ -197,14 +197,15 @@ class KeyedStream:
     def sink_to(
         self, sink: Sink, *, on_error: OnError = "fail", group: CommitGroup | None = None
     ) -> DataStreamSink:
-        """As `DataStream.sink_to`; all rows of a key go to one subtask of the sink, in their order: of a sink
-        with ``mode="upsert"`` and the same key the last one stays."""
+        """Ends the stream in a sink as `DataStream.sink_to`; all rows of a key go to one subtask of the sink,
+        in their order: of a sink with ``mode="upsert"`` and the same key the last one stays."""
         ports = [replace(port, ship=Ship.HASH, key_columns=self.key_columns) for port in self._ports]
         stream = DataStream(self._builder, ports, self.schema)
         return stream.sink_to(sink, on_error=on_error, group=group)
 
     def dead_letters_to(self, sink: Sink) -> DataStreamSink:
-        """As `DataStream.dead_letters_to`, of rows for which the function of `key_by` has failed.
+        """Sends rows for which the function of `key_by` has failed to a sink, as
+        `DataStream.dead_letters_to`.
 
         Raises:
             ConfigError: it has no ``on_error="dead-letter"``.

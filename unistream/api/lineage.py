@@ -150,7 +150,7 @@ class _Traced:
         }
 
     def _joined(self, edges: Sequence[StreamEdge]) -> _Columns:
-        """Of an input that several streams feed: known is what is known of all of them."""
+        """The columns of an input that several streams feed: known is what is known of all of them."""
         each = [self._columns[edge.source, edge.tag] for edge in edges]
         names = [name for name in each[0] if all(name in one for one in each)]
         return {name: frozenset[SourceColumn]().union(*(one[name] for one in each)) for name in names}

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """Of one environment.
+    """What the job of one environment was made of.
 
     Attributes:
         graph: As it was before chaining.
@@ -31,8 +31,8 @@ class Pipeline:
 
 
 def packed(pipeline: Pipeline) -> bytes:
-    """For the submission of a pipeline whose dead letters go somewhere; empty: they do not, or what it was
-    made of cannot be kept. That is no reason to refuse the job: its letters are replayed by the command
+    """Packs a pipeline whose dead letters go somewhere, for its submission; empty: they do not, or what it
+    was made of cannot be kept. That is no reason to refuse the job: its letters are replayed by the command
     then."""
     from unistream.worker.code import pack_pipeline
 

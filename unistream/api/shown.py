@@ -41,6 +41,6 @@ def _text(value: object) -> str:
 
 
 def _line(text: str) -> str:
-    """Without line breaks and what else would move the cursor."""
+    """A text in one line: without line breaks and what else would move the cursor."""
     seen = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     return seen if len(seen) <= CELL_CHARS else f"{seen[: CELL_CHARS - 1]}…"

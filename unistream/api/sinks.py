@@ -78,8 +78,8 @@ def sink_used(sink: Sink) -> Sink:
 
 
 def check_new_lines(graph: StreamGraph) -> None:
-    """Before a job that starts from no snapshot. Raises ConfigError: another line of jobs writes a sink's
-    target."""
+    """Checks the targets of a job that starts from no snapshot. Raises ConfigError: another line of jobs
+    writes a sink's target."""
     for node in graph.nodes:
         operator = node.operator
         sink = operator.sink if isinstance(operator, SinkWriterOperator | GroupCommitterOperator) else None
@@ -216,7 +216,8 @@ class DataStreamSink(OperatorSettings):
         self._last = node
 
     def _records_positions(self, operator: SinkOperator) -> bool:
-        """Of several committers each has a part of the rows, so none can say how far all of them go."""
+        """Whether the operator records the positions of sources with its commits. Of several committers each
+        has a part of the rows, so none can say how far all of them go."""
         commits = isinstance(operator, CommitterOperator) and not self._spread
         return commits and isinstance(self._sink, RecordsPositions) and self._sink.records_positions
 

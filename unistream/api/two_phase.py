@@ -137,11 +137,11 @@ class TwoPhaseCommitSink(Generic[T]):
         """The input has ended; `pre_commit` of the same transaction follows."""
 
     def recover_and_commit(self, transaction: T) -> None:
-        """As `commit`, for a restored transaction: it must succeed eventually."""
+        """Commits a restored transaction, as `commit`: it must succeed eventually."""
         self.commit(transaction)
 
     def recover_and_abort(self, transaction: T) -> None:
-        """As `abort`, for a transaction that was open when a checkpoint was taken."""
+        """Aborts a transaction that was open when a checkpoint was taken, as `abort`."""
         self.abort(transaction)
 
     def line_commits(self) -> Sequence[LineCommit] | None:
@@ -313,15 +313,14 @@ class TransactionCommitter:
         limit = self._sink.transaction_timeout
         timeout_ms = 0 if limit is None else limit.timeout_ms
         text = "event=%s sink=%s transaction=%r open for %s ms, timeout %s ms"
-        facts = (self._sink.name, transaction, elapsed_ms, timeout_ms)
         if limit and limit.warning_ratio is not None and elapsed_ms > timeout_ms * limit.warning_ratio:
-            _log.warning(text, "transaction_old", *facts)
+            _log.warning(text, "transaction_old", self._sink.name, transaction, elapsed_ms, timeout_ms)
         try:
             commit(transaction)
         except Exception:  # of the user's code; only an overdue recovery is given up
             if not (recovering and limit and limit.ignore_failures and elapsed_ms > timeout_ms):
                 raise
-            _log.exception(text, "transaction_lost", *facts)
+            _log.exception(text, "transaction_lost", self._sink.name, transaction, elapsed_ms, timeout_ms)
 
 
 def decode_held(content: bytes) -> _Held:

@@ -112,7 +112,7 @@ def runs_other_code(environment: Environment, name: str, job: JobInfo) -> bool |
 
 
 def code_version(environment: Environment) -> str | None:
-    """Of the pipeline of an environment: the beginning of a digest of its graph and code, whatever its
+    """The version of an environment's pipeline: the beginning of a digest of its graph and code, whatever its
     configuration and its name. None: what it runs is not known, since the pipeline reads DataFrames, cannot
     be submitted now, or has functions that cannot be sent."""
     try:
