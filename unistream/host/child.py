@@ -33,8 +33,8 @@ def die_with_parent(parent: int) -> None:
 
 
 def kill_with_parent() -> None:
-    """On Linux the kernel kills this process when the thread ends that has started it; elsewhere nothing
-    does. The caller looks whether its parent lives still."""
+    """Makes this process end with its parent: on Linux the kernel kills it when the thread ends that has
+    started it; elsewhere nothing does. The caller looks whether its parent lives still."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 

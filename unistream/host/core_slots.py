@@ -1,4 +1,4 @@
-"""As many places of bounded jobs at a time as the Spark master has cores, in local mode.
+"""Places of bounded jobs: as many at a time as the Spark master has cores, in local mode.
 
 There Spark's threads are places for workers, and more than the cores (`host.spark`). So a place waits for one
 of as many files as there are cores, and locks it; the lock ends with its process.

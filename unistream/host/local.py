@@ -212,7 +212,8 @@ class _Worker:
         return self._in_words(process.pid, code)
 
     def _start_unless_stopped(self) -> WorkerProcess | None:
-        """Without the lock: on a machine that is overloaded it takes long, and `stop` does not wait."""
+        """Starts the process, unless the worker is being stopped. It does not hold the lock: on a machine
+        that is overloaded it takes long, and `stop` does not wait."""
         with self._lock:
             if self._stopping:
                 return None

@@ -100,8 +100,8 @@ class SparkHost:
         self._workers.add(spec.id, lambda: self._worker(spec)).start()
 
     def _watch_workers(self) -> None:
-        """Until the host is closed: a failed task is not left to Spark, which waits for a place to repeat
-        it."""
+        """Checks the workers until the host is closed: a failed task is not left to Spark, which waits for a
+        place to repeat it."""
         while not self._closed.wait(WATCH_S):
             for worker in self._workers.all():
                 worker.check()

@@ -20,7 +20,7 @@ _OTHER_VERSION: Final = re.compile(
 _TASK: Final = re.compile(
     r"Lost task \d+\.(\d+) in stage (\d+)\.\d+ \(TID \d+\) \((\S+) executor ([^)\s]+)\)"
 )
-"""In Spark's text of a task that failed: its attempt, from 0, its stage, its executor's host and name."""
+"""What Spark's text of a failed task names: its attempt, from 0, its stage, its executor's host and name."""
 
 
 class FailedTask(NamedTuple):

@@ -86,7 +86,7 @@ class FrameFolder:
 
     @property
     def url(self) -> str:
-        """For Spark, which takes a path without a scheme for one of its own file system."""
+        """The folder's URL for Spark, which takes a path without a scheme for one of its own file system."""
         return self.path if "://" in self.path else f"file://{self.path}"
 
     def files(self) -> list[str]:

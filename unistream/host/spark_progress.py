@@ -123,7 +123,7 @@ class RunProgress(Closing):
 
     @property
     def snapshots(self) -> tuple[SubtaskSnapshot, ...]:
-        """Of a bootstrap: the state of the subtasks that have ended."""
+        """The state of a bootstrap's subtasks that have ended."""
         reports = (one.report for one in self._known.values())
         return tuple(report.snapshot for report in reports if report.snapshot is not None)
 

@@ -58,7 +58,7 @@ class SparkExecutor:
 
 
 def live_executors(context: SparkContext) -> list[SparkExecutor]:
-    """Those of a cluster: without the driver, which runs no tasks there."""
+    """The executors of a cluster without the driver, which runs no tasks there."""
     listed: Any = context._jsc.sc().statusStore().executorList(True)
     return [
         SparkExecutor(
@@ -93,7 +93,7 @@ class SparkStatus:
         self._ids: list[int] = []  # known as soon as Spark has the job
 
     def stages(self) -> list[SparkStage]:
-        """In the order in which they run; those that Spark knows by now."""
+        """The stages that Spark knows by now, in the order in which they run."""
         return [stage for one in self._stage_ids() if (stage := self._stage(one)) is not None]
 
     def tasks(self, stage: SparkStage) -> list[SparkTask]:

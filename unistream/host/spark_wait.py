@@ -22,7 +22,7 @@ _LOG: Final = logging.getLogger("unistream.host")
 
 
 class PlaceWait:
-    """From the order of a worker until Spark has started its task. `is_pending`: it has not yet."""
+    """The wait from the order of a worker until Spark has started its task. `is_pending`: it has not yet."""
 
     def __init__(self, worker: TaskManagerId, clock: Clock | None = None) -> None:
         self._worker = worker
