@@ -24,8 +24,8 @@ _log = logging.getLogger(__name__)
 
 
 class AwakeTime:
-    """From readings of a monotonic clock, in any order, to time that passes only between readings that follow
-    each other soon. Pure.
+    """A time that passes only between readings of a monotonic clock that follow each other soon; they come in
+    any order. Pure.
 
     Of a longer pause only `READ_MS` count, so that time goes on also where each step is slow.
 

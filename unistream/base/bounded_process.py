@@ -130,8 +130,8 @@ class BoundedProcess:
 
 
 def limit_self(*, memory_bytes: int, seconds: int, file_bytes: int = 0) -> None:
-    """For the rest of this process, which writes no file that is larger; 0: none at all. Files and pipes that
-    are open stay so."""
+    """Limits the rest of this process, which writes no file that is larger; 0: none at all. Files and pipes
+    that are open stay so."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
     # The soft limit is SIGXCPU, which says why it ended; where both are equal it is SIGKILL, as of anybody.

@@ -11,7 +11,8 @@ VARIABLE: Final = "PYTHONBREAKPOINT"
 
 
 def refuse_breakpoints() -> None:
-    """For this process. A debugger that PYTHONBREAKPOINT names may listen elsewhere: it stays."""
+    """Makes `breakpoint()` an error in this process. A debugger that PYTHONBREAKPOINT names may listen
+    elsewhere: it stays."""
     if not os.environ.get(VARIABLE):
         sys.breakpointhook = _has_no_terminal
 

@@ -38,4 +38,4 @@ class Compiling:
 
 
 PROCESS = Compiling()
-"""Of this process, which has one compiler."""
+"""What this process compiles; it has one compiler."""

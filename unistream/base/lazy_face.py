@@ -77,7 +77,7 @@ def _instead(name: str, names: list[str]) -> str:
 
 
 def _found(module: str, name: str) -> Any:
-    """As `from module import name`."""
+    """What `from module import name` would import."""
     found = import_module(module)
     try:
         return getattr(found, name)

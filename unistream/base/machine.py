@@ -36,7 +36,7 @@ def usable_memory_bytes(root: Path = _ROOT) -> int | None:
 
 
 def resident_bytes(root: Path = _ROOT) -> int | None:
-    """Of this process, now. None: this system does not say it."""
+    """The memory that this process has now. None: this system does not say it."""
     try:
         pages = (root / "proc/self/statm").read_text().split()[_STATM_RESIDENT]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")

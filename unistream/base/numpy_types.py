@@ -9,7 +9,8 @@ import pyarrow as pa
 
 
 def numpy_type(kind: pa.DataType) -> np.dtype[Any]:
-    """Of the values of an array. `pa.DataType.to_pandas_dtype` imports pandas, in most versions of pyarrow.
+    """The numpy type of the values of an array. `pa.DataType.to_pandas_dtype` imports pandas, in most
+    versions of pyarrow.
 
     >>> numpy_type(pa.int64()), numpy_type(pa.string())
     (dtype('int64'), dtype('O'))

@@ -54,8 +54,8 @@ class S3Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, config: Configuration) -> S3Settings:
-        """Those of a configuration, and the defaults. Raises ConfigError: only half of the credentials is
-        set."""
+        """The settings of a configuration, and the defaults. Raises ConfigError: only half of the credentials
+        is set."""
         endpoint = config.find(S3_ENDPOINT)
         if (config.find(S3_ACCESS_KEY) is None) != (config.find(S3_SECRET_KEY) is None):
             raise ConfigError(f"set both {S3_ACCESS_KEY.key} and {S3_SECRET_KEY.key}, or neither")
@@ -93,7 +93,8 @@ def use_store(config: Configuration) -> None:
 
 
 def store_options(config: Configuration) -> dict[str, str]:
-    """Those of a configuration that say where its store is, and who one is there: for another process."""
+    """The options of a configuration that say where its store is, and who one is there: for another
+    process."""
     return {key: value for key, value in config.to_dict().items() if key.startswith(PREFIX)}
 
 
@@ -134,7 +135,7 @@ def delta_options(url: str, options: Mapping[str, str]) -> dict[str, str]:
 
 
 def part_bytes() -> int:
-    """Of a multipart upload."""
+    """The size of each part of a multipart upload but the last."""
     return _settings.part_bytes
 
 
@@ -156,7 +157,7 @@ def _merged(ours: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _file_options(settings: S3Settings) -> dict[str, Any]:
-    """Of s3fs and botocore."""
+    """The options of s3fs and botocore that follow from the settings."""
     seconds = settings.timeout_ms / 1000
     config: dict[str, Any] = {
         "connect_timeout": seconds,

@@ -34,7 +34,7 @@ class Host(NamedTuple):
 
 
 class PageOrigin(NamedTuple):
-    """Of a page: its scheme, host and port, none of them left out."""
+    """The origin of a page: its scheme, host and port, none of them left out."""
 
     scheme: str
     host: str
@@ -46,7 +46,7 @@ class PageOrigin(NamedTuple):
 
 
 def host_of(text: str) -> Host | None:
-    """Of a header `Host`; None: it is none.
+    """The host that a header `Host` names; None: it names none.
 
     >>> host_of("LocalHost:8081"), host_of("[0:0:0::1]"), host_of("a/b")
     (Host(name='localhost', port=8081), Host(name='[::1]', port=None), None)
@@ -56,7 +56,7 @@ def host_of(text: str) -> Host | None:
 
 
 def origin_of(text: str) -> PageOrigin | None:
-    """Of a header `Origin`; None: that of no web server, such as "null".
+    """The origin that a header `Origin` names; None: that of no web server, such as "null".
 
     >>> str(origin_of("HTTPS://Jobs.Example.com:443")), origin_of("null")
     ('https://jobs.example.com', None)

@@ -10,8 +10,8 @@ from unistream.base.errors import ConfigError, Unreachable
 
 _STAYS: Final = (IsADirectoryError, NotADirectoryError, PermissionError, FileExistsError)
 _STAYS_TOO: Final = frozenset({errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP})
-"""Without a class of their own. A full disk, and a name that is not there (of a volume that is not mounted
-yet), may be another way a moment later."""
+"""Errors that stay and have no class of their own. A full disk, and a name that is not there (of a volume
+that is not mounted yet), may be another way a moment later."""
 
 
 def stays(error: BaseException) -> bool:

@@ -34,12 +34,12 @@ def parquet_file(
 
 
 def parquet_schema(file: Any) -> pa.Schema:
-    """Of the rows that `parquet_file` reads, without metadata. Raises pyarrow.ArrowInvalid."""
+    """The schema of the rows that `parquet_file` reads, without metadata. Raises pyarrow.ArrowInvalid."""
     return parquet_file(file).schema_arrow.remove_metadata()
 
 
 def parquet_format() -> ds.ParquetFileFormat:
-    """For fragments of datasets, with the types of `parquet_file`."""
+    """The format of fragments of datasets, with the types of `parquet_file`."""
     return ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit=INT96_UNIT))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def process_name() -> str:
-    """Of this process, for people: host and pid."""
+    """The name of this process, for people: host and pid."""
     return f"{socket.gethostname()}-{os.getpid()}"[:255]
 
 

@@ -67,19 +67,19 @@ class S3Files(S3FileSystem):  # type: ignore[misc]  # s3fs has no types
         """Nothing: there are no folders, and buckets are made by those who pay for them."""
 
     async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """Nothing."""
+        """Does nothing: a store has no folders."""
 
     async def _rmdir(self, path: str) -> None:
-        """Nothing."""
+        """Does nothing: a store has no folders."""
 
     def rmdir(self, path: str) -> None:
-        """Nothing."""
+        """Does nothing: a store has no folders."""
 
     def mkdir(self, path: str, acl: bool = False, create_parents: bool = True, **kwargs: Any) -> None:
-        """Nothing."""
+        """Does nothing: a store has no folders."""
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """Nothing."""
+        """Does nothing: a store has no folders."""
 
     def object_size(self, path: str) -> int | None:
         """Bytes; None: there is no such object. One request, where `info` also looks for a folder.
@@ -101,8 +101,8 @@ class S3Files(S3FileSystem):  # type: ignore[misc]  # s3fs has no types
     # --- multipart uploads ------------------------------------------------------------------------
 
     def begin_upload(self, path: str) -> Upload:
-        """For a path that nobody else has. A request that was repeated, since its answer was lost, has begun
-        two, of which one is known; `has_upload` aborts the other.
+        """Begins an upload to a path that nobody else has. A request that was repeated, since its answer was
+        lost, has begun two, of which one is known; `has_upload` aborts the other.
 
         Raises:
             OSError: there may be an upload (`abort_uploads`).
@@ -170,7 +170,7 @@ class S3Files(S3FileSystem):  # type: ignore[misc]  # s3fs has no types
                 raise
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
-        """Of all objects below a path that are not completed. Raises OSError."""
+        """The uploads of all objects below a path that are not completed. Raises OSError."""
         bucket, key, _ = self.split_path(prefix)
         marker: dict[str, Any] = {}
         while True:

@@ -117,7 +117,8 @@ def _named(what: str, kind: str, where: str) -> str:
 
 
 def resolved_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """As `resolved`, for every text and secret of a mapping, also inside mappings; the rest as it is."""
+    """The options with each text and secret resolved as `resolved` does, also inside mappings; the rest as it
+    is."""
     return {key: _resolved_option(f"{what} {key!r}", value) for key, value in options.items()}
 
 
@@ -157,7 +158,7 @@ def redacted(value: Any, name: str = "") -> Any:
 
 
 def redacted_repr(struct: msgspec.Struct) -> str:
-    """As the `repr` of a struct, with its mappings redacted; to be its ``__repr__``."""
+    """The `repr` of a struct with its mappings redacted; to be its ``__repr__``."""
     shown = []
     for field in struct.__struct_fields__:
         value = getattr(struct, field)

@@ -8,7 +8,7 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def size_text(size: int) -> str:
-    """With one digit.
+    """A size in bytes with one digit behind the point.
 
     >>> size_text(531), size_text(25_600), size_text(3_200_000)
     ('531 B', '25.6 kB', '3.2 MB')

@@ -64,7 +64,7 @@ def users_part(error: BaseException) -> str:
 
 
 def _is_unknown_here(file: str) -> bool:
-    """Of a library in Cython: nobody here has that file."""
+    """Whether a file is of a library in Cython: nobody here has that file."""
     return file.endswith(_CYTHON) and not os.path.isabs(file)
 
 

@@ -46,7 +46,7 @@ DAGSTER_ASSETS: Final = ConfigOption(
     "library sets it; it says nothing of how the job runs.",
 )
 STANDALONE_PORT: Final = 6123
-"""Of the JobManager of a standalone cluster, as in Flink."""
+"""The port of a standalone cluster's JobManager, as in Flink."""
 JOBMANAGER_PORT: Final = ConfigOption(
     "jobmanager.rpc.port",
     WholeNumber(0, 65_535),

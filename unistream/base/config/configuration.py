@@ -74,7 +74,7 @@ ConfigValue = str | int | float | bool | timedelta
 
 
 def _text(key: object, value: object) -> str:
-    """As on a command line."""
+    """The value as it would be on a command line. Raises ConfigError: it has no such text."""
     if not isinstance(key, str):
         raise ConfigError(f"configuration key {key!r} is not a string")
     if isinstance(value, bool):

@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 def _named(*units: tuple[int, str]) -> dict[str, int]:
-    """By each spelling. Names that end in "(s)" are written with or without it."""
+    """The sizes of units by each spelling. Names that end in "(s)" are written with or without it."""
     found: dict[str, int] = {}
     for size, spellings in units:
         for name in spellings.split():
@@ -66,7 +66,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def duration_text(ms: int) -> str:
-    """As in a configuration, in the largest unit of which it is a whole number.
+    """A duration as in a configuration, in the largest unit of which it is a whole number.
 
     >>> duration_text(86_400_000), duration_text(5_400_000), duration_text(1_500), duration_text(0)
     ('1 d', '90 min', '1500 ms', '0 ms')
@@ -78,7 +78,7 @@ def duration_text(ms: int) -> str:
 
 
 DurationLike: TypeAlias = str | int | timedelta
-"""Of an argument: text as in a configuration, milliseconds, or a `timedelta`."""
+"""A duration as an argument: text as in a configuration, milliseconds, or a `timedelta`."""
 
 
 def duration_ms(given: DurationLike) -> int:
