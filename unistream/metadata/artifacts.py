@@ -33,7 +33,7 @@ class SqlArtifacts:
             connection.execute(use.on_conflict_do_nothing())
 
     def of_job(self, job: JobId) -> Sequence[ArtifactRecord]:
-        """By hash."""
+        """The artifacts that a job refers to, by hash."""
         u = t.artifact_uses.c
         used = select(t.artifacts).join(t.artifact_uses, u.sha256 == t.artifacts.c.sha256)
         return self._read(used.where(u.job == job).order_by(t.artifacts.c.sha256).limit(PAGE_ROWS))

@@ -80,8 +80,9 @@ class Database:
         """
         try:
             with self.write() as connection:
-                columns = (t.jobs.c.name, t.jobs.c.lineage, t.jobs.c.leader_epoch, t.jobs.c.cluster)
-                stored = connection.execute(select(*columns).where(t.jobs.c.job == job)).one_or_none()
+                c = t.jobs.c
+                wanted = select(c.name, c.lineage, c.leader_epoch, c.cluster).where(c.job == job)
+                stored = connection.execute(wanted).one_or_none()
                 if stored is None:
                     raise NotFound(f"there is no job {job} in the metadata")
                 self.check_owner(job, stored.cluster)

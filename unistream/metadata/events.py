@@ -13,7 +13,7 @@ from unistream.port.metadata import EventRecord
 
 
 def insert_event(database: Database, connection: Connection, record: EventRecord, epoch: LeaderEpoch) -> None:
-    """As the last step of a transaction, see `Database.next_number`."""
+    """Adds an event, as the last step of a transaction; see `Database.next_number`."""
     values = {**fields(record), "id": database.next_number(connection, t.EVENTS), "leader_epoch": epoch}
     connection.execute(insert(t.events).values(values))
 

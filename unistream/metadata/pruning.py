@@ -110,8 +110,8 @@ class Pruning:
         )
 
     def _prune_clusters(self, oldest_ms: int) -> Iterator[Pruned]:
-        """Those that are silent for long and have no job any more. One that lives may have none yet; without
-        its row the job that it adds next would count as left behind."""
+        """Removes clusters that are silent for long and have no job any more. One that lives may have none
+        yet; without its row the job that it adds next would count as left behind."""
         oldest_ms = min(oldest_ms, self._now_ms - CLUSTER_GONE_MS)
         c = t.clusters.c
         without_jobs = ~select(t.jobs.c.job).where(t.jobs.c.cluster == c.cluster).exists()
@@ -132,8 +132,8 @@ class Pruning:
                 yield [JobId(row.job) for row in page if row.surplus]
 
     def _may_have_surplus(self) -> ColumnElement[bool]:
-        """Of a job: true at least where `_prune_job` has something to remove. It reads no more rows of a job
-        than are kept, however many there are."""
+        """A condition on a job that is true at least where `_prune_job` has something to remove. It reads no
+        more rows of a job than are kept, however many there are."""
         keep = self._keep
         job = t.jobs.c.job
         return or_(
@@ -163,8 +163,8 @@ class Pruning:
             ),
         )
         thinning = Thinning(self._now_ms, self._keep.age_ms, cuts)
-        columns = (c.checkpoint_id, c.kind, c.state, c.triggered_ms)
-        candidates = select(c.job, *columns).where(of_job, c.checkpoint_id < cuts.all)
+        rows = select(c.job, c.checkpoint_id, c.kind, c.state, c.triggered_ms)
+        candidates = rows.where(of_job, c.checkpoint_id < cuts.all)
         for page in self._pages(candidates, (c.checkpoint_id,)):
             removed = thinning.removed(_snapshot(row) for row in page)
             keys = [(job, row.checkpoint_id) for row in removed]
@@ -191,8 +191,8 @@ class Pruning:
         for (uid,) in self._database.rows(select(c.sink_uid).where(c.job == job).distinct()):
             of_sink = (c.job == job) & (c.sink_uid == uid)
             cut = self._cut(c.checkpoint_id, of_sink, self._keep.commits)
-            columns = (c.job, c.sink_uid, c.checkpoint_id, c.rows, c.table_version)
-            surplus = select(*columns).where(of_sink, c.checkpoint_id < cut)
+            rows = select(c.job, c.sink_uid, c.checkpoint_id, c.rows, c.table_version)
+            surplus = rows.where(of_sink, c.checkpoint_id < cut)
             for page in self._pages(surplus, (c.checkpoint_id,)):
                 keys = [tuple(row)[:3] for row in page]
                 yield self._delete(t.commits, keys, lambda connection, p=page: self._add_up(connection, p))

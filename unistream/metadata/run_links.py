@@ -132,9 +132,9 @@ def last_snapshots(line: Line) -> list[Select[Any]]:
         newest = select(of.checkpoint_id).where(of.job == jobs.c.job, which)
         newest_id = newest.order_by(of.checkpoint_id.desc()).limit(1).scalar_subquery()
         of_jobs = select(jobs.c.job, newest_id.label("checkpoint_id")).subquery()
-        columns = (of.job, of.checkpoint_id, of.kind, of.path, of.triggered_ms)
+        rows = select(of.job, of.checkpoint_id, of.kind, of.path, of.triggered_ms)
         is_newest = (of.job == of_jobs.c.job) & (of.checkpoint_id == of_jobs.c.checkpoint_id)
-        found = select(*columns).join(of_jobs, is_newest)
+        found = rows.join(of_jobs, is_newest)
         queries.append(found.order_by(of.triggered_ms.desc(), of.checkpoint_id.desc()).limit(1))
     if line.kind is LineKind.NAME:
         queries.append(last_savepoint_of_name(line.value))
@@ -144,8 +144,8 @@ def last_snapshots(line: Line) -> list[Select[Any]]:
 def last_savepoint_of_name(name: str) -> Select[Any]:
     """The newest savepoint of all jobs of a name."""
     s = t.savepoints.c
-    columns = (s.job, s.checkpoint_id, s.kind, s.path, s.triggered_ms)
-    return select(*columns).where(s.job_name == name).order_by(s.triggered_ms.desc()).limit(1)
+    rows = select(s.job, s.checkpoint_id, s.kind, s.path, s.triggered_ms)
+    return rows.where(s.job_name == name).order_by(s.triggered_ms.desc()).limit(1)
 
 
 # --- steps and rows ------------------------------------------------------------------------------

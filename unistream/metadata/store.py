@@ -330,8 +330,8 @@ class SqlMetadataStore:
 
 def _stored(connection: Connection, job: JobId) -> Any:
     c = t.jobs.c
-    columns = (c.version, c.leader_epoch, c.state, c.submitted_ms, c.ended_ms, c.cluster)
-    return connection.execute(select(*columns).where(c.job == job)).one_or_none()
+    rows = select(c.version, c.leader_epoch, c.state, c.submitted_ms, c.ended_ms, c.cluster)
+    return connection.execute(rows.where(c.job == job)).one_or_none()
 
 
 def _job(row: Row[Any]) -> JobRecord:

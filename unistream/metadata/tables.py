@@ -42,7 +42,7 @@ def _of_job() -> Column[str]:
 
 
 def _changed_by() -> tuple[Column[int], Column[int]]:
-    """Of every row that changes: how often, and the newest leader that did."""
+    """Columns of every row that changes: how often it did, and the newest leader that changed it."""
     return (
         Column("version", BigInteger, nullable=False, server_default="0"),
         Column("leader_epoch", BigInteger, nullable=False, server_default="0"),

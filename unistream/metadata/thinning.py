@@ -54,7 +54,7 @@ class Thinning:
         self._last: Bucket | None = None  # the newest bucket that has its row
 
     def removed(self, rows: Iterable[SnapshotRow]) -> list[SnapshotRow]:
-        """Those of the next rows that are not kept."""
+        """Goes through the next rows, and returns those that are not kept."""
         return [row for row in rows if not self._is_kept(row)]
 
     def _is_kept(self, row: SnapshotRow) -> bool:

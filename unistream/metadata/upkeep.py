@@ -44,7 +44,7 @@ def row_counts(url: str) -> dict[str, int]:
 
 @contextmanager
 def _by_itself(url: str) -> Iterator[Connection]:
-    """Without a transaction, which a vacuum refuses."""
+    """A connection without a transaction, which a vacuum refuses."""
     engine = open_engine(url, create=False)
     try:
         with database_errors(engine), engine.connect() as connection:
