@@ -19,7 +19,8 @@ _COMPONENT: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 
 
 def components(name: str) -> tuple[str, ...]:
-    """Of a name such as ``jobs/3f2a/checkpoints/12``; each is safe as the name of a file and of a znode.
+    """The components of a name such as ``jobs/3f2a/checkpoints/12``; each is safe as the name of a file and
+    of a znode.
 
     Raises:
         ConfigError: it has other characters, would leave the folder of the cluster, or is reserved.

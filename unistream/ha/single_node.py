@@ -76,7 +76,7 @@ def _taken(descriptor: int, pause: Callable[[float], None]) -> bool:
 
 
 def _is_locked(descriptor: int, how: int) -> bool:
-    """By this process, from now on; False: others have a lock that excludes it."""
+    """Locks the file for this process; False: others have a lock that excludes it."""
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except OSError:

@@ -179,7 +179,7 @@ class ZooKeeperClient(Closing):
 
     @property
     def timeout_ms(self) -> int:
-        """After so long without contact the server ends the session."""
+        """The time without contact after which the server ends the session."""
         return int(self._kazoo._connection.negotiated_ms)
 
     # --- its life ---------------------------------------------------------------------------------
@@ -211,7 +211,8 @@ class ZooKeeperClient(Closing):
             )
 
     def wait_connected(self, deadline_s: float) -> None:
-        """Until `deadline_s` of the monotonic clock. Raises ConfigError: denied; Unreachable: too late."""
+        """Waits until the session is connected, at most until `deadline_s` of the monotonic clock. Raises
+        ConfigError: denied; Unreachable: too late."""
         while not self._live.wait(min(_POLL_S * 5, max(0.0, deadline_s - time.monotonic()))):
             if self._refused or self._kazoo._connection.refused:
                 raise self._denied()
@@ -309,7 +310,7 @@ class ZooKeeperClient(Closing):
         return found
 
     def children(self, path: str) -> list[str] | None:
-        """As `value`."""
+        """The names of the nodes below a path; None: there is no such node. Asked as `value`."""
         try:
             found: list[str] = self.read(lambda k: _synced(k, path).get_children_async(path))
         except NoNodeError:
@@ -317,7 +318,7 @@ class ZooKeeperClient(Closing):
         return found
 
     def stats(self, paths: list[str]) -> list[ZnodeStat | None]:
-        """Of each node, by requests that travel together; None: there is no such node."""
+        """The state of each node, by requests that travel together; None: there is no such node."""
 
         def ask(kazoo: KazooClient) -> Any:
             return _All([_synced(kazoo, paths[0]).exists_async(path) for path in paths])
@@ -373,7 +374,7 @@ class _All:
 
 
 def server_version(described: str) -> tuple[int, int] | None:
-    """From the answer to the command ``srvr``; None: the server does not say.
+    """The server's version in its answer to the command ``srvr``; None: the server does not say.
 
     >>> server_version("Zookeeper version: 3.9.5-abc, built on 2025-01-01")
     (3, 9)

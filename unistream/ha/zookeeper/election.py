@@ -81,7 +81,10 @@ class ZooKeeperElection(Closing):
         self._clock = clock or BootClock()  # the service counts the sleep of this machine, too
         self._client = ZooKeeperClient(settings, self._connection_changed)
         self._queue = ElectionQueue(
-            *(self._client, self._layout, uuid.uuid4().hex, self._queue_changed),
+            self._client,
+            self._layout,
+            uuid.uuid4().hex,
+            self._queue_changed,
             lambda: said_of(process_name(), rest_url()),
         )
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -162,7 +165,7 @@ class ZooKeeperElection(Closing):
         return True
 
     def _may_decide(self) -> bool:
-        """Without waiting for the thread that decides to be awake."""
+        """Whether this process may decide now, without waiting for the thread that decides to be awake."""
         with self._deciding:
             ends_ms = self._machine.lease_ends_ms
             leads = self._machine.standing is Standing.LEADING
@@ -214,7 +217,9 @@ class ZooKeeperElection(Closing):
 
     def _grant(self, epoch: LeaderEpoch) -> None:
         fence = Fence(
-            *(self._client, self._nodes[epoch], epoch),
+            self._client,
+            self._nodes[epoch],
+            epoch,
             request_s=self._settings.request_s,
             lease_is_over=self._lease_is_over,
             may_decide=self._may_decide,

@@ -76,11 +76,11 @@ class Fence:
         self._revoked: str | None = None
 
     def revoke(self, reason: str) -> None:
-        """From now on every write is refused, without a question to the server."""
+        """Refuses every write from now on, without a question to the server."""
         self._revoked = self._revoked or reason
 
     def leads(self) -> bool:
-        """As `HaStore.leads`."""
+        """Whether this leader leads, as `HaStore.leads` says it."""
         return self._revoked is None and self._may_decide()
 
     def repeat(self, attempt: Callable[[], _T]) -> _T:
@@ -97,7 +97,7 @@ class Fence:
         )
 
     def check(self) -> None:
-        """As `HaStore.check`."""
+        """Asks the server whether this leader leads, as `HaStore.check` says it."""
         self._check_lease()
         self._check_connection()
         transaction = self._begin()

@@ -57,7 +57,7 @@ class Tls:
 
 
 def _no_password() -> str:
-    """Without this OpenSSL asks at the terminal for the one of an encrypted key."""
+    """An empty password. Without it OpenSSL asks at the terminal for the one of an encrypted key."""
     return ""
 
 
@@ -116,7 +116,7 @@ class Layout:
 
 
 def zookeeper_settings(config: Configuration) -> ZooKeeperSettings:
-    """Of ``high-availability.*``.
+    """The settings that the options ``high-availability.*`` make.
 
     Raises:
         ConfigError: no servers, credentials that cannot be used, or options that contradict each other.
