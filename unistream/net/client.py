@@ -145,7 +145,7 @@ class FlightGate:
             stream = self._streams.get(key)
             joined = stream.join(channel, sink, credits) if stream else None
             if joined is None:
-                stream = self._streams[key] = self._open_stream(*key)
+                stream = self._streams[key] = self._open_stream(channel.edge, channel.address)
                 joined = stream.join(channel, sink, credits)
                 if joined is None:
                     raise _closed()

@@ -165,7 +165,7 @@ class InChannel:
         self.stream.leave(self)
 
     def end(self, patience_s: float) -> None:
-        """After `close` of all channels of its stream: waits until no sink is called any more."""
+        """Waits until no sink is called any more, after `close` of all channels of its stream."""
         self.stream.end(patience_s)
 
     def request(self, now_ms: int) -> frames.Open:

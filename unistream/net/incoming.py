@@ -95,7 +95,7 @@ class IncomingStream:
             return channel
 
     def start(self) -> None:
-        """After the first `join`."""
+        """Starts the stream's thread, after the first `join`."""
         self._thread.start()
 
     def grant(self, channel: InChannel, size: int) -> None:
@@ -118,7 +118,7 @@ class IncomingStream:
                 self._break_off_if_over()
 
     def end(self, patience_s: float) -> None:
-        """After `close`: waits until no sink is called any more, at most twice `patience_s`."""
+        """Waits until no sink is called any more, after `close`, at most twice `patience_s`."""
         if self._thread is threading.current_thread() or self._thread.ident is None:
             return
         self._thread.join(patience_s)
@@ -170,14 +170,15 @@ class IncomingStream:
                 self._current.send([frames.Grant(channel.number, due)])
 
     def _set_alarm(self) -> None:
-        """For the first request that is due, or unanswered."""
+        """Sets the alarm for the first request that is due, or unanswered."""
         times = [c.answer_by_ms for c in self._channels.values() if c.state is State.REQUESTED]
         if self._current.is_answered:
             times += [c.request_at_ms for c in self._channels.values() if c.state is State.WAITING]
         self._alarm.set(min(times, default=None))
 
     def _on_alarm(self) -> None:
-        """On the alarms' thread."""
+        """Gives up channels whose producer did not answer in time, and requests those that are due; on the
+        alarms' thread."""
         now_ms = self._clock.monotonic_ms()
         with self._changed:
             requested = [c for c in self._channels.values() if c.state is State.REQUESTED]
@@ -292,7 +293,8 @@ class IncomingStream:
                 self._fail(channel, frames.error_of(failure, f"{channel}"))
 
     def _find(self, number: int, states: frozenset[State]) -> InChannel | None:
-        """Under the lock. None: it was removed, and the message is ignored."""
+        """The channel of a message; the caller holds the lock. None: it was removed, and the message is
+        ignored. Raises ProtocolError: it was never opened, or takes no such message now."""
         if number >= self._known:
             raise ProtocolError(
                 f"{self._where} received a message for channel {number}, which was never opened"

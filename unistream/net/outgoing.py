@@ -85,7 +85,7 @@ class OutgoingStream:
             raise Unreachable(f"the consumer of edge {self._edge} has left")
 
     def _read(self) -> None:
-        """By the call's thread."""
+        """Handles the consumer's commands until it ends the call, on the call's thread."""
         while True:
             try:
                 chunk = self._reader.read_chunk()

@@ -31,14 +31,15 @@ class _Connection:
 
 
 class Connections:
-    """At most `CONNECTIONS_MAX` to each peer, each for as long as it has a user. Thread-safe."""
+    """The connections to other processes: at most `CONNECTIONS_MAX` to each peer, each for as long as it has
+    a user. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: dict[str, list[_Connection]] = {}
 
     def take(self, address: str) -> flight.FlightClient:
-        """For one stream, until `give_back`. It connects when it is used.
+        """A connection for one stream, until `give_back`. It connects when it is used.
 
         Raises:
             ConfigError: not a Flight location.
@@ -158,7 +159,7 @@ class Alarms:
                     _LOG.exception("event=alarm_failed")
 
     def _await_due(self) -> list[Callable[[], None]] | None:
-        """None: closed."""
+        """Waits for alarms that are due; None: closed."""
         with self._changed:
             while not self._closed:
                 now_ms = self._clock.monotonic_ms()

@@ -169,7 +169,8 @@ class _Streams:
             stream.close(_closes())
 
     def join(self, patience_s: float) -> bool:
-        """After all calls: waits until their threads have ended. False: one has not, after `patience_s`."""
+        """Waits until the threads of all calls have ended, which have to be over. False: one has not, after
+        `patience_s`."""
         with self._lock:
             ending = self._ending
         for thread in ending:

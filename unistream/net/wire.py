@@ -42,7 +42,7 @@ def cost_of(records: pa.RecordBatch) -> int:
 
 
 def describe(channel: ChannelDescriptor) -> str:
-    """For error messages."""
+    """The channel in words, for error messages."""
     return f"subpartition {channel.subpartition} of edge {channel.edge} from task {channel.producer}"
 
 
@@ -109,7 +109,7 @@ def to_peer(error: Exception) -> Exception:
 
 
 def shortened(text: str) -> str:
-    """At most ERROR_TEXT_MAX characters of it."""
+    """The text, of which at most ERROR_TEXT_MAX characters."""
     return text if len(text) <= ERROR_TEXT_MAX else text[: ERROR_TEXT_MAX - 1] + "…"
 
 
