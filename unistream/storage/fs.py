@@ -323,7 +323,7 @@ def _create(target: Location, content: bytes) -> Created:
 
 
 def _ask_again(target: Location, content: bytes) -> Created:
-    """After a create with unknown outcome: creating again shows it, as a name is given only once."""
+    """Creates a file again whose create had an unknown outcome, which shows it: a name is given only once."""
     try:
         return _create(target, content)
     except Fenced:
@@ -389,7 +389,7 @@ def _remove_directory(location: Location) -> None:
 
 
 def _remove_objects(location: Location) -> None:
-    """Of a directory of an object store, in three requests: what is there, the manifest, the rest (up to
+    """Removes a directory of an object store in three requests: what is there, the manifest, the rest (up to
     1,000 in each)."""
     found = location.files()
     manifest = location.below(MANIFEST_NAME)
@@ -401,7 +401,7 @@ def _remove_objects(location: Location) -> None:
 
 
 def _remove_unfinished(folder: Location) -> None:
-    """Of a job that has ended: files of checkpoints without a manifest. Raises Transient."""
+    """Removes what a job that has ended has left of checkpoints without a manifest. Raises Transient."""
     found = folder.files()
     begun = {name.partition("/")[0] for name in found if _CHECKPOINT.fullmatch(name.partition("/")[0])}
     begun -= {name.partition("/")[0] for name in found if name.endswith(f"/{MANIFEST_NAME}")}

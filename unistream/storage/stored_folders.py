@@ -26,7 +26,7 @@ def new_stored_folder(job: Location, name: str) -> Location:
 
 
 def stored_folders(job: Location) -> list[Location]:
-    """Those in the folder of a job."""
+    """The folders that an engine has stored for a job, which are in that of the job."""
     return [job.below(name) for name in job.names() if name.startswith(STORED)]
 
 
