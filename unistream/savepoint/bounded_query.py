@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class QueryLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one query.
+    """The limits of one query.
 
     Attributes:
         rows: That are answered; those after them are not.
@@ -59,7 +59,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResultColumn(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a result. `type`: as DuckDB calls it."""
+    """A column of a result. `type`: as DuckDB calls it."""
 
     name: str
     type: str

@@ -83,7 +83,8 @@ class _Pending(msgspec.Struct):
 
 
 def split_positions(uid: OperatorUid, subtask: int | None, items: Iterable[bytes]) -> list[SplitPosition]:
-    """Of the stored splits of one reader. Raises CorruptSnapshot for an item that is not a split."""
+    """The positions in the stored splits of one reader. Raises CorruptSnapshot for an item that is not a
+    split."""
     return [_position(uid, subtask, _decoded(item, Split, f"a split of {uid!r}")) for item in items]
 
 
@@ -94,7 +95,7 @@ def unassigned_positions(uid: OperatorUid, coordinator: bytes) -> list[SplitPosi
 
 
 def pending_commits(uid: OperatorUid, items: Sequence[bytes]) -> list[PendingCommit]:
-    """Of the stored list of a committer."""
+    """The pending commits in the stored list of a committer."""
     found: list[PendingCommit] = []
     for item in items:
         try:
@@ -119,7 +120,7 @@ def pending_commits(uid: OperatorUid, items: Sequence[bytes]) -> list[PendingCom
 
 
 def rows_in_flight(vertices: Iterable[VertexSnapshot]) -> list[RowsInFlight]:
-    """In the order of the job."""
+    """The in-flight rows of each vertex and edge, in the order of the job."""
     sizes: Counter[tuple[str, EdgeId]] = Counter()
     for vertex in vertices:
         stored = (task.in_flight for task in vertex.subtasks if task is not None and task.in_flight)

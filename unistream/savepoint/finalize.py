@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class Outcome(Enum):
-    """Of one sink."""
+    """How the commit of one sink has ended."""
 
     PENDING = "pending"
     COMMITTED = "committed"
@@ -136,7 +136,7 @@ def finalize(
 
 
 def _committing_operators(code: JobCode, manifest: Manifest) -> dict[OperatorUid, CommittingOperator]:
-    """In the order of the savepoint's job, new ones last."""
+    """The operators that commit, in the order of the savepoint's job, new ones last."""
     found = {
         node.uid: node.operator
         for chain in code.chains.values()
@@ -172,7 +172,7 @@ def _committers(
 
 @dataclass(frozen=True, slots=True)
 class _Finalizing:
-    """One sink."""
+    """The commits of one sink that are to be made."""
 
     manifest: Manifest
     plan: SinkPlan

@@ -64,7 +64,8 @@ SinkPlan: TypeAlias = tuple[Step, ...]
 
 
 def pending(stored: Sequence[tuple[OperatorUid, Sequence[bytes]]], up_to: CheckpointId) -> list[Pending]:
-    """Of the lists of all committers, as a restored job takes them; without operators that have none.
+    """The pending commits in the lists of all committers, as a restored job takes them; without operators
+    that have none.
 
     Args:
         stored: Elements of each committer's list.

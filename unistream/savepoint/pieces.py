@@ -29,14 +29,14 @@ _IN_FLIGHT: Final = "in-flight"  # hint of the file's name, as workers give it
 
 @dataclass(slots=True)
 class NewStates:
-    """Of one operator, by name."""
+    """The new states of one operator, by name."""
 
     tables: dict[str, StateRows] = field(default_factory=dict)
     lists: dict[str, ListState] = field(default_factory=dict)
 
 
 def parts_of(new: NewStates, max_parallelism: int) -> int:
-    """As many as its largest state needs; at least one."""
+    """The number of parts that the operator's largest state needs; at least one."""
     sizes = (int(rows.table.nbytes) for rows in new.tables.values())
     return min(max_parallelism, 1 + max(sizes, default=0) // PART_BYTES_MAX)
 

@@ -86,8 +86,8 @@ def plan(
 def stored_states(
     savepoint: Savepoint, declared: Mapping[OperatorUid, DeclaredState]
 ) -> Mapping[OperatorUid, tuple[StoredState, ...]]:
-    """By operator. Reads only the columns of tables, and of lists the first item, if they are declared with a
-    type or hold settings of the operator. Raises CorruptSnapshot."""
+    """The stored states by operator. Reads only the columns of tables, and of lists the first item, if they
+    are declared with a type or hold settings of the operator. Raises CorruptSnapshot."""
     nothing = DeclaredState()
     return {
         op.uid: tuple(_stored(savepoint, op.uid, s, declared.get(op.uid, nothing)) for s in op.states)
@@ -97,7 +97,7 @@ def stored_states(
 
 
 def declared_states(code: JobCode) -> Mapping[OperatorUid, DeclaredState]:
-    """Of all operators that declare it."""
+    """The states of all operators that declare them."""
     nodes = (node for chain in code.chains.values() for node in chain.nodes)
     found = ((node.uid, declared_by(node.operator)) for node in nodes)
     return {uid: declared for uid, declared in found if declared is not None}

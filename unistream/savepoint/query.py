@@ -141,7 +141,7 @@ def _quoted(name: str) -> str:
 
 
 def _known(savepoint: Savepoint) -> str:
-    """For messages: the tables, and why some are missing or numbered."""
+    """The tables of the savepoint for messages, and why some are missing or numbered."""
     names = _quoted_names(savepoint)
     quoted = ", ".join(map(_quoted, names))
     alike: dict[str, list[str]] = {}
@@ -286,8 +286,8 @@ def _story(message: str) -> tuple[str, int | None]:
 
 
 def _place_of(connection: Any, sql: str) -> int | None:
-    """Of what keeps a statement from being planned; it is not run. What an error of a relation says is the
-    place in a text of its own."""
+    """The place in a statement of what keeps it from being planned; it is not run. What an error of a
+    relation says is the place in a text of its own."""
     import duckdb
 
     try:

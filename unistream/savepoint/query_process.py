@@ -61,7 +61,7 @@ def _refusal(error: Exception, question: Question) -> QueryRefusal:
 
 
 def seal() -> None:
-    """For the rest of this process: nothing more is opened, and the environment is empty."""
+    """Seals the rest of this process: nothing more is opened, and the environment is empty."""
     os.environ.clear()
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
 
@@ -101,7 +101,7 @@ def _rows(connection: Any, sql: str, limits: QueryLimits) -> ResultRows:
 def bounded_rows(
     columns: tuple[ResultColumn, ...], found: list[tuple[str | None, ...]], limits: QueryLimits
 ) -> ResultRows:
-    """As many as the limits allow, and of each value as much. Pure."""
+    """The rows that the limits allow, and of each value as much as they do. Pure."""
     rows: list[list[str | None]] = []
     cut, left = 0, limits.answer_bytes
     for values in found[: limits.rows]:

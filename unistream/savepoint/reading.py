@@ -182,7 +182,7 @@ class Savepoint:
             return read_keyed_share(KeyedShare(handle=keyed[0], start=0, stop=0), self._reader).schema
 
     def table(self, uid: str, state: str) -> pa.Table:
-        """The same, as a whole in memory.
+        """The rows of a state as `batches` reads them, as a whole in memory.
 
         >>> import tempfile, pyarrow as pa, unistream as us
         >>> users = pa.table({"user": ["ann", "bob"], "value": [3, 5]})
@@ -240,7 +240,7 @@ class Savepoint:
 
     @property
     def committables(self) -> list[tuple[OperatorUid, list[bytes]]]:
-        """The same as stored, by committer, in the order of the job."""
+        """The pending commits as they are stored, by committer, in the order of the job."""
         return self._lists(COMMITTER_STATE)
 
     @property

@@ -162,7 +162,7 @@ def _children(node: Node, scope: Scope) -> Iterator[tuple[Any, Scope]]:
 
 
 def folded(name: str) -> str:
-    """As SQL compares names: by the case of a-z alone.
+    """A name as SQL compares it: without regard to the case of a-z alone.
 
     >>> folded("Töne/ÄB")
     'töne/Äb'

@@ -98,7 +98,7 @@ class Stored:
 
 
 def states_of(uid: OperatorUid, vertex: VertexSnapshot) -> dict[str, Stored]:
-    """By name."""
+    """The states of an operator, by name."""
     found: defaultdict[str, Stored] = defaultdict(Stored)
     for subtask, task in enumerate(vertex.subtasks):
         handle = OperatorStateHandle() if task is None else task.operators.get(uid, OperatorStateHandle())

@@ -163,7 +163,8 @@ class SavepointWriter:
         return self
 
     def with_table(self, uid: str, name: str, rows: Any, *, keys: Sequence[str] | pa.Schema) -> Self:
-        """The same for a table with an operator's own columns, such as the contents of windows.
+        """Adds a table with an operator's own columns, such as the contents of windows, as `with_state` adds
+        a state.
 
         Raises:
             ConfigError: as `with_state`; or a function declares the state of that name.
@@ -290,7 +291,7 @@ class SavepointWriter:
         return self._changes.setdefault(OperatorUid(uid), _Changes())
 
     def _new_in(self, uid: str) -> _Changes:
-        """Of an operator that has not finished."""
+        """The changes of an operator that has not finished. Raises ConfigError: it has."""
         checks.check_runs(self._old, uid)
         return self._of(uid)
 
