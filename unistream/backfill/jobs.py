@@ -161,7 +161,7 @@ def _status(order: Order, reach: Reach) -> JobInfo | None:
 
 
 def _newest_savepoint(order: Order) -> str | None:
-    """Of this job, complete, and with which it was stopped."""
+    """The newest complete savepoint with which this job was stopped; None: there is none."""
     system, inner = file_system(order.savepoint_root)
     if not system.exists(inner):
         return None
@@ -198,7 +198,7 @@ def resumed_job(
 
 
 def _await_end(order: Order) -> None:
-    """Of the former cluster, whose addresses the new one may have; not for ever."""
+    """Waits for the end of the former cluster, whose addresses the new one may have; not for ever."""
     poll = Poll(ENDING_S)
     while order.url in {entry.url for entry in home.clusters()} and poll.next():
         continue

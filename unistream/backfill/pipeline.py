@@ -272,7 +272,7 @@ def _label(node: StreamNode) -> str:
 
 
 def _upstream(graph: StreamGraph, last: int) -> frozenset[int]:
-    """Without `last`."""
+    """The nodes from which `last` gets rows, without itself."""
     found: set[int] = set()
     waiting = [last]
     while waiting:

@@ -35,7 +35,7 @@ DONE: Final[Mapping[Phase, int]] = {
 
 
 def reporter_of(journal: Journal, goes_on: str) -> ProcedureReporter:
-    """For the process that works on it. `goes_on`: the command that goes on with it."""
+    """Reports of the process that works on a backfill. `goes_on`: the command that goes on with it."""
     order = journal.order
     report = ProcedureReport(
         id=order.id,

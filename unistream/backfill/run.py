@@ -245,7 +245,8 @@ class Run:
         return Staging(folder, self._table.filesystem_options)
 
     def _clean_up(self) -> None:
-        """Of all attempts; a process of a killed one that still writes may leave hidden files."""
+        """Removes what all attempts have staged; a process of a killed one that still writes may leave hidden
+        files."""
         for attempt in range(1, self.journal.progress.attempt + 1):
             self._staging(attempt).remove()
 
@@ -285,7 +286,7 @@ def check_finished(
 
 
 def check_quiet(table: RangeTarget, reach: Reach, range_: TimeRange) -> None:
-    """Of a job that does not run. Raises ConfigError if the range ends behind the newest result."""
+    """Checks the range of a job that does not run. Raises ConfigError if it ends behind the newest result."""
     newest = table.newest_ms()
     if newest is None:
         return
