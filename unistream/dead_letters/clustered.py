@@ -49,7 +49,7 @@ def prepared(question: ReplayQuestion) -> ReplayAnswer:
 
 
 class _Prepared:
-    """Of one question, whose table is locked."""
+    """The replay that one question asks for, whose table is locked."""
 
     def __init__(self, question: ReplayQuestion, uri: str) -> None:
         pipeline, self._modules = open_pipeline(question.pipeline)
@@ -92,8 +92,8 @@ class _Prepared:
         return structs.replace(self._prepared(begun.order, 0, None), unread=begun.unread)
 
     def _own(self, order: Order) -> Order:
-        """Of this cluster; that of one that is gone for good is taken over. Raises ConfigError: it is not for
-        this cluster to say what becomes of it."""
+        """The order as one of this cluster; that of a cluster that is gone for good is taken over. Raises
+        ConfigError: it is not for this cluster to say what happens to it."""
         if order.cluster == self._question.cluster:
             return order
         if not order.cluster:
@@ -136,7 +136,7 @@ class _Prepared:
 
 
 def _environment(pipeline: Pipeline) -> Environment:
-    """With the whole pipeline."""
+    """An environment that has the whole pipeline."""
     made, graph = Environment(pipeline.config, target="remote"), pipeline.graph
     builder = made._builder
     builder.graph, builder.follows, builder.profiles = graph, dict(pipeline.follows), dict(graph.profiles)

@@ -32,7 +32,7 @@ _FORM: Final = '{"letter": ID, "row": {COLUMN: VALUE}}, or {"letter": ID, "raw":
 
 @dataclass(frozen=True, slots=True)
 class Corrections:
-    """By the id of the letter: its row, or the value of its record."""
+    """The corrected rows by the id of the letter: its row, or the value of its record."""
 
     rows: Mapping[str, Mapping[str, Any] | str]
     raw: Mapping[str, str]
@@ -43,7 +43,7 @@ class Corrections:
 
 
 def corrections_of(given: Iterable[tuple[str, str | None, str | None]]) -> Corrections | None:
-    """Of (letter, row, raw), with one of both; None: there are none. Raises ConfigError."""
+    """The corrections in (letter, row, raw), with one of both; None: there are none. Raises ConfigError."""
     rows: dict[str, Mapping[str, Any] | str] = {}
     raw_ones: dict[str, str] = {}
     for letter, row, raw in given:
@@ -162,7 +162,7 @@ def _alike(one: object, other: object) -> bool:
 
 
 def _array(letter: str, field: pa.Field, value: Any) -> pa.Array:
-    """Of one value of JSON."""
+    """An array of one value of JSON. Raises ConfigError: the column cannot have it."""
     if value is None and not field.nullable:
         raise ConfigError(f"the row of letter {letter}: column {field.name!r} takes no null")
     try:

@@ -1,4 +1,4 @@
-"""Of a pipeline the part that a replay runs: an operator with letters as its input, and what is behind it.
+"""The part of a pipeline that a replay runs: an operator with letters as its input, and what is behind it.
 
     source ─ map ─┬─ … ─ sink        becomes     letters ─ map ─┬─ … ─ sink
                   └─ dead-letters                   │           └─ dead-letters
@@ -44,7 +44,8 @@ from unistream.port.sink import AppendsToForeign, Sink
 from unistream.port.source import DEAD_LETTERS_TAG
 
 SUFFIX: Final = "-replay"
-"""Of uids of sinks: commits of a replay are not those of the pipeline's job, which may go on next to it."""
+"""What is added to the uids of sinks: commits of a replay are not those of the pipeline's job, which may go
+on next to it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ledger:
-    """Of the table at `uri`, an absolute path or a URL."""
+    """The replays of the table at `uri`, an absolute path or a URL."""
 
     def __init__(self, uri: str) -> None:
         self._system, inner = file_system(uri)
@@ -191,8 +191,8 @@ class Ledger:
         return bool(self._system.exists(f"{self._inner}/{name}"))
 
     def _parquet(self, path: str) -> pa.Table:
-        """Of bytes: Arrow reads a file of Python on a thread of its own, which aborts the process if that
-        ends meanwhile."""
+        """Reads a Parquet file from its bytes: Arrow reads a file of Python on a thread of its own, which
+        aborts the process if that ends meanwhile."""
         return parquet_file(pa.BufferReader(self._system.cat_file(path))).read(use_threads=False)
 
     def _write(self, name: str, content: bytes) -> None:

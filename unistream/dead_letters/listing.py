@@ -14,7 +14,7 @@ from unistream.model.letter_pages import LetterGroup, LetterLimits, LetterShown,
 
 
 def groups_of(letters: Letters, replayed: Set[str]) -> list[LetterGroup]:
-    """By operator and error, in the order of the operators' names."""
+    """The letters grouped by operator and error, in the order of the operators' names."""
     done = pc.is_in(letters.rows["letter"], pa.array(sorted(replayed), pa.string()))
     rows: pa.Table = letters.rows.append_column("done", done.cast(pa.int64()))
     rows = rows.append_column("ms", rows["time"].cast(pa.int64()))
@@ -74,5 +74,5 @@ def _shown(row: dict[str, object], replayed: Set[str], most: int) -> LetterShown
 
 
 def milliseconds(at: object) -> int | None:
-    """Of a time in a letter; None: it has none."""
+    """A time in a letter as milliseconds since 1970; None: it has none."""
     return round(at.timestamp() * 1_000) if isinstance(at, datetime) else None

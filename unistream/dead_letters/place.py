@@ -27,7 +27,7 @@ LoadFunction = Callable[[str], Callable[[Environment], object]]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Of one table of letters.
+    """Where the letters of one table are, and the record of their replays.
 
     Attributes:
         name: For people.
@@ -39,7 +39,8 @@ class Place:
     _read: Callable[[], Letters]
 
     def letters(self) -> Letters:
-        """As they are now. Raises ConfigError: there is no table, or it has no letters; Unreachable."""
+        """The letters as they are now. Raises ConfigError: there is no table, or it has no letters;
+        Unreachable."""
         return self._read()
 
     def recorded(self) -> str:

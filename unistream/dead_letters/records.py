@@ -30,7 +30,7 @@ class ReadAgain:
 
 
 def source_named(graph: StreamGraph, name: str) -> StreamNode | None:
-    """By uid or name; None: there is none that reads letters."""
+    """The source of that uid or name; None: there is none that reads letters."""
     for node, _ in _sources(graph):
         if name in (uid_of(node), node.name):
             return node

@@ -112,7 +112,7 @@ def _oldest(rows: pa.Table, chosen: Chosen) -> pa.Array:
 
 @dataclass(slots=True, kw_only=True)
 class Replay:
-    """Of the letters of one table, whose lock the caller holds.
+    """One replay of the letters of a table, whose lock the caller holds.
 
     Attributes:
         build: Adds the pipeline to an environment, with sinks that append.

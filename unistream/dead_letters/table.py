@@ -62,8 +62,8 @@ def letters_in(rows: pa.Table, name: str) -> Letters:
 
 
 def letters_at(uri: str) -> Letters:
-    """Those of the table there. One that has none is refused by its columns, before its rows are read. Raises
-    ConfigError, Unreachable: as `rows_at`."""
+    """The letters of the table there. One that has none is refused by its columns, before its rows are read.
+    Raises ConfigError, Unreachable: as `rows_at`."""
     names = _column_names(uri)
     if names is not None and not any(set(columns) <= set(names) for columns in _SOURCES):
         _check_columns(names, uri)
@@ -80,7 +80,8 @@ def _check_columns(names: Sequence[str], name: str) -> None:
 
 
 def _column_names(uri: str) -> list[str] | None:
-    """Of a Delta table, or of the first Parquet file of a folder; None: only its rows say what they have."""
+    """The columns of a Delta table, or of the first Parquet file of a folder; None: only its rows say what
+    they have."""
     system, inner = file_system(uri)
     try:
         if not system.isdir(inner):
@@ -128,8 +129,8 @@ def _plain(rows: pa.Table, own: Collection[str], name: str) -> pa.Table:
 
 
 def _reader(name: str, kind: pa.DataType) -> Callable[[pa.ChunkedArray], pa.Array | pa.ChunkedArray] | None:
-    """For a column that is not in its own type: JSON has bytes and times as text, headers of Kafka are
-    bytes. None: it can be taken as it is."""
+    """A function that turns a column into its own type: JSON has bytes and times as text, headers of Kafka
+    are bytes. None: it can be taken as it is."""
     if name == "headers":
         return _headers if pa.types.is_list(kind) and not _has_bytes(kind.value_type) else None
     if kind == pa.string():
@@ -190,7 +191,7 @@ def rows_at(uri: str) -> pa.Table:
 
 
 def _file(system: fsspec.AbstractFileSystem, root: str, name: str) -> pa.Table:
-    """With the columns that are in the names of its folders."""
+    """The rows of a file, with the columns that are in the names of its folders."""
     rows = parquet_file(pa.BufferReader(system.cat_file(root + name))).read(use_threads=False)
     for column, value in _partition(name).items():
         constant = pa.array([value] * rows.num_rows, _TEXT)
@@ -200,7 +201,8 @@ def _file(system: fsspec.AbstractFileSystem, root: str, name: str) -> pa.Table:
 
 
 def _lines(system: fsspec.AbstractFileSystem, root: str, name: str) -> Iterator[dict[str, Any]]:
-    """The same, of a file of JSON lines. Raises ConfigError: one is no object."""
+    """The rows of a file of JSON lines, with the columns that are in the names of its folders. Raises
+    ConfigError: one is no object."""
     for number, line in enumerate(system.cat_file(root + name).splitlines(), 1):
         if not line.strip():
             continue
