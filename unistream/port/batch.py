@@ -25,6 +25,6 @@ class KeyedInput(Operator, Protocol):
         forgets their state. The next rows are of other keys, and for them no watermark has come yet."""
 
     def pause_at(self, watermark: int) -> None:
-        """Before the rows, in a bootstrap: the input goes on later, with rows after `watermark`. From now on
-        `end_keys` fires timers up to it and keeps what is left for the snapshot. MIN_WATERMARK: that is not
-        known, so nothing fires."""
+        """Called before the rows, in a bootstrap: the input goes on later, with rows after `watermark`. From
+        now on `end_keys` fires timers up to it and keeps what is left for the snapshot. MIN_WATERMARK: that
+        is not known, so nothing fires."""

@@ -58,7 +58,7 @@ class BatchEngine(Protocol):
         """Runs all stages, which make nothing visible; `StagesRan` or `RunFailed` follows."""
 
     def store_committers(self, run: EngineRun, staged: Sequence[bytes]) -> None:
-        """Of a bootstrap: the committers take what a run has staged into their state, which is stored;
+        """Stores what the committers of a bootstrap have: they take what a run has staged into their state;
         `CommittersStored` or `RunFailed` follows."""
 
     def commit(self, run: EngineRun, staged: Sequence[bytes]) -> None:

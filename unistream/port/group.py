@@ -30,7 +30,8 @@ from unistream.port.sink import CommitRequest, CommitResult, SinkContext
 GROUP_FORMAT: Final = 1
 NAME_BYTES_MAX: Final = 200  # of a folder, which has 255, and of a uid that is made of it
 RECORDS_KEPT: Final = 1_000
-"""Of a log: readers that began with an older one have been reading for that many checkpoints."""
+"""How many records a log keeps: readers that began with an older one have been reading for that many
+checkpoints."""
 LINES_KEPT: Final = 16
 """Other lines that a record knows: bounded jobs that append day by day are a new one each day."""
 
@@ -114,14 +115,15 @@ S = TypeVar("S", MemberCommittable, GroupCommit)
 
 
 def decode_member(payload: bytes) -> MemberCommittable:
-    """Raises CorruptSnapshot."""
+    """A committable of a group's member as it was encoded. Raises CorruptSnapshot."""
     with _reading("a committable of a commit group"):
         found = msgspec.msgpack.decode(payload, type=MemberCommittable)
     return _of_this_format(found, "a committable of a commit group")
 
 
 def decode_record(content: bytes | str, where: str) -> GroupCommit:
-    """Raises CorruptSnapshot."""
+    """A record of a group's log as it was encoded; `where`: its place, for the message. Raises
+    CorruptSnapshot."""
     what = f"the record {where} of a commit group"
     with _reading(what):
         found = msgspec.json.decode(content, type=GroupCommit)
@@ -163,7 +165,7 @@ class JoinsGroup(Protocol):
         table yet."""
 
     def newest_version(self) -> TableVersion | None:
-        """The same, with what others have committed since. Asks the table. Raises as `open`."""
+        """What readers see now, with what others have committed since. Asks the table. Raises as `open`."""
 
 
 @runtime_checkable
@@ -175,14 +177,14 @@ class SharesTransaction(JoinsGroup, Protocol):
         """URL without password, or a reference to it; equal ones are one database."""
 
     def transaction(self, doing: str) -> AbstractContextManager[Transaction]:
-        """After `open`."""
+        """A transaction of the database, after `open`. `doing`: what it is for."""
 
     def group_log(self, group: str) -> GroupLog:
-        """For a look at it, also before `open`; the caller closes it."""
+        """The log of a group, to look at, also before `open`; the caller closes it."""
 
 
 class Transaction(Protocol):
-    """Of several committers, and the log. Everything in it happens, or nothing."""
+    """A transaction of several committers and the log. Everything in it happens, or nothing."""
 
     def commit(
         self, member: SharesTransaction, permit: CommitPermit, requests: Sequence[CommitRequest]
@@ -253,7 +255,8 @@ def _lines(newest: GroupCommit) -> tuple[LineRecord, ...]:
 
 
 def _others(newest: GroupCommit, lineage: str) -> tuple[LineRecord, ...]:
-    """In the order of their last records, but the line that began the group stays the first one."""
+    """The newest records of the other lines, in the order in which they were last recorded, but the line that
+    began the group stays the first one."""
     found = [one for one in _lines(newest) if one.lineage != lineage]
     return (*found[:1], *found[1:][-LINES_KEPT + 1 :])
 

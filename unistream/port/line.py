@@ -62,8 +62,8 @@ class KeepsLine(Protocol):
     """A sink whose target records which line of jobs writes it."""
 
     def check_new_line(self, lineage: str = "") -> None:
-        """Before the first row of a job that starts from no snapshot: on the client, where its line has no
-        `lineage` yet, and in the first writer. Writes nothing.
+        """Checks the target before the first row of a job that starts from no snapshot: on the client, where
+        its line has no `lineage` yet, and in the first writer. Writes nothing.
 
         Raises:
             ConfigError: another line of jobs writes the target, and the sink does not append to it.
@@ -75,7 +75,7 @@ class KeepsLine(Protocol):
 
 
 def check_on_foreign(on_foreign: str) -> None:
-    """Raises ConfigError."""
+    """Checks that the argument is one of the two that there are. Raises ConfigError."""
     if on_foreign not in ("refuse", "append"):
         raise ConfigError(f"on_foreign must be 'refuse' or 'append', not {on_foreign!r}")
 

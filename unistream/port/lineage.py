@@ -21,7 +21,7 @@ class NamesDatasets(Protocol):
     """A source or sink that knows what it reads or writes."""
 
     def lineage_datasets(self) -> Sequence[LineageDataset]:
-        """Without I/O, and without secrets."""
+        """What the source reads, or the sink writes; without I/O, and without secrets."""
         ...
 
 
@@ -31,7 +31,8 @@ class TracesColumns(Protocol):
     time of a window) does not count."""
 
     def column_origins(self, inputs: Sequence[pa.Schema], tag: str | None) -> Origins:
-        """Of the output, or of the side output `tag`; a column that is left out has unknown origins.
+        """The origins of the output's columns, or of those of the side output `tag`; a column that is left
+        out has unknown origins.
 
         Args:
             inputs: Columns of each logical input.
@@ -41,5 +42,5 @@ class TracesColumns(Protocol):
 
 
 def same_columns(schema: pa.Schema, index: int = 0) -> dict[str, frozenset[Origin]]:
-    """Of an operator that forwards the columns of one input."""
+    """The origins of an operator's columns that forwards those of one input."""
     return {name: frozenset({(index, name)}) for name in schema.names}

@@ -93,8 +93,8 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
     ended_ms: int | None = None
 
     def is_alive(self, now_ms: int) -> bool:
-        """As far as can be seen from here: of a process of this machine it is certain, of another one the
-        heartbeat says it. For what people see, not for what may be written."""
+        """Whether the cluster lives, as far as can be seen from here: of a process of this machine it is
+        certain, of another one the heartbeat says it. For what people see, not for what may be written."""
         if self.ended_ms is not None:
             return False
         runs = process_mark.runs(self.mark)
@@ -142,7 +142,7 @@ class PastJobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryPlace(NamedTuple):
-    """Of a job in the history: behind all that were submitted later."""
+    """The place of a job in the history: behind all that were submitted later."""
 
     submitted_ms: int
     job: JobId
@@ -273,7 +273,7 @@ class Artifacts(Protocol):
     def of_job(self, job: JobId) -> Sequence[ArtifactRecord]: ...
 
     def unused(self, used_before_ms: int, limit: int = PAGE_ROWS) -> Sequence[ArtifactRecord]:
-        """Those to which no recorded job refers, last used before that time; the oldest first."""
+        """The artifacts to which no recorded job refers, last used before that time; the oldest first."""
         ...
 
     def forget(self, sha256: str) -> bool:
@@ -296,7 +296,7 @@ class MetadataStore(Protocol):
         """Upsert by (cluster, epoch)."""
 
     def epochs(self, limit: int = PAGE_ROWS) -> Sequence[EpochRecord]:
-        """Newest first."""
+        """The epochs of leaders, the newest first."""
 
     def act_for(self, cluster: ClusterId) -> None:
         """What is written from now on is of this cluster: rows of another one's jobs raise Fenced."""
@@ -332,7 +332,8 @@ class MetadataStore(Protocol):
     def search(
         self, wanted: PastJobs, limit: int = PAGE_ROWS, before: HistoryPlace | None = None
     ) -> Sequence[JobLine]:
-        """Of all clusters, newest first, with their graphs; `before`: the last one of the page before."""
+        """Jobs of all clusters, newest first, with their graphs; `before`: the last one of the page
+        before."""
 
     def unended(self, cluster: ClusterId, limit: int = PAGE_ROWS) -> Sequence[JobRecord]:
         """Jobs of a cluster without an end, or that were suspended, newest first."""
@@ -347,13 +348,13 @@ class MetadataStore(Protocol):
     def events(
         self, after: int = 0, limit: int = PAGE_ROWS, job: JobId | None = None
     ) -> Sequence[EventRecord]:
-        """Those with a larger id, in order. None with a smaller id becomes visible later."""
+        """The events with a larger id, in order. None with a smaller id becomes visible later."""
 
     def record_attempts(self, changes: Sequence[AttemptChange], epoch: LeaderEpoch) -> None:
         """Upserts by attempt id in one transaction for each job; `changes` of an attempt are in order."""
 
     def attempts(self, job: JobId, limit: int = ATTEMPTS_READ_MAX) -> Sequence[AttemptLine]:
-        """By vertex, subtask and number."""
+        """The attempts of a job, by vertex, subtask and number."""
 
     def record_checkpoint(self, job: JobId, record: CheckpointFigures, epoch: LeaderEpoch) -> None:
         """Upsert by (job, checkpoint id); `vertices` and `format` are not stored."""
@@ -377,7 +378,7 @@ class MetadataStore(Protocol):
         """The newest by checkpoint, the oldest of them first."""
 
     def sinks(self, job: JobId) -> dict[str, SinkTotals]:
-        """By sink uid."""
+        """What each sink of a job has committed, by sink uid."""
 
     def outbox(self, after: int = 0, limit: int = PAGE_ROWS) -> Sequence[OutboxRecord]:
         """Commits of all jobs with a larger number, in order. The numbers have no gaps and never go back, and

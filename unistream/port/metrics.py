@@ -15,7 +15,7 @@ class Metrics(Protocol):
 
 
 class Uncounted:
-    """Those of an operator that runs without a job that could show them."""
+    """The metrics of an operator that runs without a job that could show them: they are dropped."""
 
     def add(self, name: str, amount: int) -> None:
         pass

@@ -63,7 +63,7 @@ class Output(Protocol):
         """Rows on the side output `tag`; dropped if it has no consumer."""
 
     def emit_watermark(self, timestamp: int) -> None:
-        """For operators that make their own watermarks, which must not decrease."""
+        """Emits a watermark, for operators that make their own; they must not decrease."""
 
     def emit_watermark_status(self, idle: bool) -> None: ...
 
@@ -85,11 +85,11 @@ def _no_sorter(_keys: Sequence[str]) -> RowSorter:
 
 
 def _no_wait() -> None:
-    """With one thread for all tasks, waiting would make no room."""
+    """Does not wait: with one thread for all tasks, waiting would make no room."""
 
 
 def _run_here(action: Callable[[], None], then: Callable[[], None]) -> None:
-    """On the only thread."""
+    """Runs both on the only thread, one after the other."""
     action()
     then()
 

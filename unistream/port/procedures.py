@@ -11,7 +11,7 @@ PROCEDURES_KEPT: Final = 100
 
 
 class Procedures(Protocol):
-    """Of the newest `PROCEDURES_KEPT`, by their last report. All methods raise as those of
+    """The newest `PROCEDURES_KEPT` procedures, by their last report. All methods raise as those of
     `MetadataStore`."""
 
     def report(self, report: ProcedureReport, at_ms: int) -> None:
@@ -23,6 +23,6 @@ class Procedures(Protocol):
         ...
 
     def procedures(self, job: JobId | None = None) -> ListedProcedures:
-        """Those of a job, or all; the one with the newest report first. What cannot be read is left out, by
-        name."""
+        """The procedures of a job, or all; the one with the newest report first. What cannot be read is left
+        out, by name."""
         ...

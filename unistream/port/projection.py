@@ -24,7 +24,7 @@ class UsesColumns(Protocol):
     def used_columns(
         self, inputs: Sequence[pa.Schema], wanted: Mapping[str | None, UsedColumns]
     ) -> Sequence[UsedColumns]:
-        """Of each logical input.
+        """The columns that are used of each logical input.
 
         Args:
             inputs: Columns of each, all of them.

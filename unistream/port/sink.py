@@ -91,8 +91,8 @@ class SinkWriter(Protocol):
 
 
 class CommitOutcome(Enum):
-    """Of a commit. Anything else is an exception: the task fails, and the restored one commits the same
-    committables again, so their output must not be deleted."""
+    """How a commit has ended. Anything else is an exception: the task fails, and the restored one commits the
+    same committables again, so their output must not be deleted."""
 
     COMMITTED = "committed"
     ALREADY_COMMITTED = "already committed"
@@ -173,8 +173,8 @@ class JointCommitter(Protocol):
     """
 
     def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
-        """As `Committer.commit`; `requests`: by checkpoint, ascending, none empty. `again` and `failed` refer
-        to all of them."""
+        """Commits several checkpoints as `Committer.commit` does one; `requests`: by checkpoint, ascending,
+        none empty. `again` and `failed` refer to all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +199,11 @@ class StatefulCommitter(Protocol):
     target that was removed or reset to an earlier state."""
 
     def restore_state(self, items: Sequence[bytes]) -> None:
-        """Before `open`. States of all former committers, of which some know more than others; none: a fresh
-        start, or a snapshot of a version without them."""
+        """Called before `open`, with the states of all former committers, of which some know more than
+        others; none: a fresh start, or a snapshot of a version without them."""
 
     def snapshot_state(self) -> Sequence[bytes]:
-        """On the task's thread, possibly during a commit: what is certainly committed by now."""
+        """What is certainly committed by now. Called on the task's thread, possibly during a commit."""
 
 
 @runtime_checkable
@@ -231,7 +231,7 @@ class SeesEmptyCheckpoints(Protocol):
     """A committer that has something to do when a checkpoint is complete in which its sink has no rows."""
 
     def empty_checkpoint(self, permit: CommitPermit) -> None:
-        """As `commit`, on the same thread, with the same errors."""
+        """Called where `commit` would be if there were rows: on the same thread, with the same errors."""
 
 
 @runtime_checkable
@@ -295,7 +295,7 @@ class Sink(Protocol):
         """True: one committer for all writers (tables). False: one for each writer."""
 
     def check(self, schema: pa.Schema | None) -> None:
-        """On the client, before anything starts. Raises ConfigError if this stream does not fit."""
+        """Checks the stream on the client, before anything starts. Raises ConfigError if it does not fit."""
 
     def create_writer(self) -> SinkWriter: ...
 
@@ -368,7 +368,7 @@ class FollowsCommits(Protocol):
     def follow(
         self, lineage: str, sink_uid: str, restored: CheckpointId | None, items: Sequence[bytes]
     ) -> None:
-        """Before `open`: whose commits make rows visible that were passed on, and states of all former
+        """Called before `open`: whose commits make rows visible that were passed on, and states of all former
         checks."""
 
     def passed(self, checkpoint_id: CheckpointId) -> None:

@@ -193,11 +193,11 @@ class PhasedReader(SourceReader, Protocol):
     """
 
     def begin_phase(self, phase: int, newest: int | None) -> None:
-        """From now on splits are of `phase`; may be repeated. `newest`: the greatest event time (ms) that the
-        subtasks have reported for the former phase. None: not known, as for splits that are restored."""
+        """Called before splits of `phase` come; may be repeated. `newest`: the greatest event time (ms) that
+        the subtasks have reported for the former phase. None: not known, as for splits that are restored."""
 
     def no_more_splits_of(self, phase: int) -> None:
-        """As `no_more_splits`, for one phase; may be repeated."""
+        """Called when one phase has no more splits, as `no_more_splits`; may be repeated."""
 
 
 class Source(Protocol):
@@ -208,7 +208,8 @@ class Source(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows of a reader. The first access, on the client, may do I/O (a file's header)."""
+        """The schema of the rows that a reader gives. The first access, on the client, may do I/O (a file's
+        header)."""
 
     def info(self) -> SourceInfo:
         """How the master discovers the splits."""

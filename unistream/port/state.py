@@ -103,7 +103,7 @@ class MapState(Protocol):
     def contains(self, key: Any) -> bool: ...
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """As of now, in no defined order: the map may change meanwhile."""
+        """The items as of now, in no defined order: the map may change meanwhile."""
 
     def is_empty(self) -> bool: ...
 

@@ -86,7 +86,7 @@ class CheckpointStorage(Protocol):
         """Checkpoints of a job with a manifest, oldest first."""
 
     def directories(self, job: JobId) -> Sequence[str]:
-        """Those of a job's checkpoints, complete or not. Raises Unreachable."""
+        """The directories of a job's checkpoints, complete or not. Raises Unreachable."""
 
     def discard(self, directory: str, shared: Sequence[str] = ()) -> None:
         """Removes the manifest first, then the other files (of a claimed one only its own), then these files
@@ -126,7 +126,7 @@ class CheckpointStorage(Protocol):
         """
 
     def stored_folders(self, job: JobId) -> Sequence[str]:
-        """Those that are there, also of earlier leaders.
+        """The folders of an engine's rows that are there, also of earlier leaders.
 
         Raises:
             Unreachable: the store did not answer.
@@ -167,7 +167,7 @@ class StateWriter(Protocol):
 
     @property
     def bytes_written(self) -> int:
-        """Of all files stored so far."""
+        """Bytes of all files that were stored so far."""
 
     def write(self, name_hint: str, content: bytes | memoryview) -> FileRef:
         """Durable when it returns; a new, unique file."""
@@ -233,7 +233,7 @@ class ArtifactStore(Protocol):
         ...
 
     def names(self) -> Sequence[str]:
-        """Of all that is stored, by whichever leader. Raises Unreachable."""
+        """The names of all that is stored, by whichever leader. Raises Unreachable."""
         ...
 
     def remove(self, name: str) -> None:

@@ -80,7 +80,7 @@ class DataClient(Protocol):
     """Opens channels to partitions of other processes."""
 
     def gate(self) -> GateInput:
-        """For one gate of one task; not connected yet."""
+        """The channels of one gate of one task; none is connected yet."""
 
     def close(self) -> None:
         """Closes all channels; no sink is called any more."""
