@@ -98,7 +98,7 @@ class CheckpointFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def recorded_duration_ms(self) -> int | None:
-        """As in `JobInfo` and in the database: None while it is in progress."""
+        """The duration as `JobInfo` and the database have it: None while the snapshot is in progress."""
         return None if self.status is SnapshotStatus.IN_PROGRESS else self.duration_ms
 
     @property

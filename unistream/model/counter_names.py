@@ -23,8 +23,8 @@ class Parted(NamedTuple):
 
 
 def parted(name: str) -> Parted:
-    """From ``<operator name>.<counter>``. Names of operators and of splits may have any dots, counters have
-    none; no operator's name ends with ``.user`` (`refused_operator`).
+    """The parts of ``<operator name>.<counter>``. Names of operators and of splits may have any dots,
+    counters have none; no operator's name ends with ``.user`` (`refused_operator`).
 
     >>> parted("a.b.dead_letters"), parted("a.b.user.dead_letters").is_users
     (Parted(operator='a.b', counter='dead_letters', is_users=False), True)

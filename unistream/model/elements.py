@@ -111,16 +111,16 @@ class CheckpointBarrier:
         return self.may_time_out and self.deadline_ms < now_ms
 
     def overtaking(self) -> CheckpointBarrier:
-        """The same, unaligned."""
+        """The same barrier, unaligned."""
         return replace(self, alignment=Alignment.UNALIGNED)
 
     def in_place(self) -> CheckpointBarrier:
-        """For an edge on which nothing may be overtaken."""
+        """The barrier for an edge on which nothing may be overtaken."""
         waits = self.alignment is Alignment.ALIGNED and not self.timeout_ms
         return self if waits else replace(self, alignment=Alignment.FORCED)
 
     def resumed(self) -> CheckpointBarrier:
-        """After such an edge: as it was before it."""
+        """The barrier behind an edge of `in_place`: as it was before it."""
         if self.alignment is not Alignment.FORCED:
             return self
         return replace(self, alignment=Alignment.ALIGNED if self.timeout_ms else Alignment.UNALIGNED)

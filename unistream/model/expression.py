@@ -190,11 +190,11 @@ class Expression(metaclass=_NamesRemedy):
         return self._called("abs", pc.abs_checked)
 
     def abs(self) -> Expression:
-        """Without its sign; the smallest integer of its type fails, as there is none."""
+        """The number without its sign; the smallest integer of its type fails, as there is none."""
         return abs(self)
 
     def round(self, digits: int = 0) -> Expression:
-        """To this many digits behind the point; halves go away from zero, as in SQL."""
+        """The number with this many digits behind the point; halves go away from zero, as in SQL."""
         rounded = pc.round(self.arrow, ndigits=digits, round_mode="half_towards_infinity")
         return Expression(rounded, f"round({self.text}, {digits})")
 
@@ -302,15 +302,15 @@ class Expression(metaclass=_NamesRemedy):
     # --- texts -----------------------------------------------------------------------------------
 
     def lower(self) -> Expression:
-        """In small letters."""
+        """The text in small letters."""
         return self._called("lower", pc.utf8_lower)
 
     def upper(self) -> Expression:
-        """In capital letters."""
+        """The text in capital letters."""
         return self._called("upper", pc.utf8_upper)
 
     def strip(self) -> Expression:
-        """Without white space at both ends."""
+        """The text without white space at both ends."""
         return self._called("strip", pc.utf8_trim_whitespace)
 
     def length(self) -> Expression:
@@ -345,7 +345,7 @@ class Expression(metaclass=_NamesRemedy):
     # --- times -----------------------------------------------------------------------------------
 
     def year(self) -> Expression:
-        """Of a date or time, in its time zone; so are the others."""
+        """The year of a date or time, in its time zone; so are the other parts."""
         return self._called("year", pc.year)
 
     def month(self) -> Expression:
@@ -353,7 +353,7 @@ class Expression(metaclass=_NamesRemedy):
         return self._called("month", pc.month)
 
     def day(self) -> Expression:
-        """Of the month, from 1."""
+        """The day of the month, from 1."""
         return self._called("day", pc.day)
 
     def day_of_week(self) -> Expression:
@@ -361,15 +361,15 @@ class Expression(metaclass=_NamesRemedy):
         return self._called("day_of_week", lambda arrow: pc.day_of_week(arrow, count_from_zero=False))
 
     def hour(self) -> Expression:
-        """From 0 to 23."""
+        """The hour of the day, from 0 to 23."""
         return self._called("hour", pc.hour)
 
     def minute(self) -> Expression:
-        """Of the hour."""
+        """The minute of the hour."""
         return self._called("minute", pc.minute)
 
     def second(self) -> Expression:
-        """Of the minute, without its fraction."""
+        """The second of the minute, without its fraction."""
         return self._called("second", pc.second)
 
     def floor_to(self, unit: TimeUnit) -> Expression:
@@ -453,8 +453,8 @@ Truth: TypeAlias = Expression | bool
 
 
 def literal(value: Any) -> Expression:
-    """The same value in each row; an expression as it is. A float stays one of 64 bits: pyarrow takes 32 for
-    one that fits them."""
+    """An expression with the same value in each row; one that is an expression stays as it is. A float stays
+    one of 64 bits: pyarrow takes 32 for one that fits them."""
     if isinstance(value, Expression | pc.Expression):
         return value if isinstance(value, Expression) else Expression(value)
     try:
@@ -490,7 +490,7 @@ def why_not(error: Exception) -> str:
 
 
 def readable(expression: pc.Expression | Expression) -> str:
-    """In one line, without the options of functions.
+    """The expression in one line, without the options of functions.
 
     >>> readable(pc.is_null(pc.field("n").cast("int8")) & (pc.field("t") == "{to_type=x}"))
     '(is_null(cast(n, int8)) and (t == "{to_type=x}"))'

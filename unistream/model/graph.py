@@ -156,8 +156,8 @@ class JobEdge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a BATCH job that reads the history of its hybrid sources and writes a savepoint, from which a
-    STREAMING job goes on.
+    """What a BATCH job bootstraps that reads the history of its hybrid sources and writes a savepoint, from
+    which a STREAMING job goes on.
 
     Attributes:
         directory: Of the savepoint.
@@ -189,7 +189,7 @@ class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
     writes: dict[OperatorUid, tuple[str, ...]] = {}
     """URIs of what each sink writes, of those that say so (`unistream.model.lineage`)."""
     reads: dict[OperatorUid, tuple[str, ...]] = {}
-    """The same of what each source reads."""
+    """URIs of what each source reads, of those that say so."""
 
     __repr__ = redacted_repr
 

@@ -45,7 +45,7 @@ class InFlightHandle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Only rows whose key group is in [first, last] belong to the subtask."""
+    """A choice of rows: those whose key group is in [first, last] belong to the subtask."""
 
     columns: tuple[str, ...]
     max_parallelism: int

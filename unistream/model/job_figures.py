@@ -103,7 +103,8 @@ class VertexFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rows_read(info: JobInfo) -> int | None:
-    """By its sources, in the current attempts of their tasks; None: nobody knows, or not yet."""
+    """How many rows the sources have read, in the current attempts of their tasks; None: nobody knows, or not
+    yet."""
     sources = _of_sources(info)
     if not sources or info.incomplete or any(map(_has_not_reported, sources)):
         return None
@@ -129,18 +130,20 @@ def is_bounded(info: JobInfo) -> bool | None:
 
 
 def rows_left(info: JobInfo) -> int | None:
-    """Of bounded input: what is not read yet; None: the input does not end, or not all sources say it."""
+    """How many rows of bounded input are not read yet; None: the input does not end, or not all sources say
+    it."""
     return info.records_behind if is_bounded(info) and not info.is_terminal else None
 
 
 def bytes_left(info: JobInfo) -> int | None:
-    """The same in bytes, where not all sources know their rows."""
+    """How many bytes of bounded input are not read yet, where not all sources know their rows; None
+    otherwise."""
     is_theirs = is_bounded(info) and not info.is_terminal and rows_left(info) is None
     return info.bytes_behind if is_theirs else None
 
 
 def vertex_figures(info: JobInfo) -> list[VertexFigures]:
-    """In the order of the graph."""
+    """The figures of each vertex, in the order of the graph."""
     by_vertex: dict[VertexId, list[SubtaskInfo]] = {}
     for subtask in info.subtasks:
         by_vertex.setdefault(subtask.vertex, []).append(subtask)
@@ -222,7 +225,7 @@ def figures_of(info: JobInfo) -> JobFigures:
 
 
 def silent_sources(info: JobInfo) -> tuple[SilentSource, ...]:
-    """Those of a job that wait. Pure."""
+    """The sources of a job that wait for answers. Pure."""
     seconds: dict[str, list[int]] = {}
     for subtask in info.subtasks:
         if subtask.source is not None and subtask.state == "RUNNING":

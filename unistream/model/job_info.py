@@ -61,7 +61,7 @@ CHECKPOINTS_KEPT_MAX: Final = 60
 """What a page shows of a job; all are in the database."""
 
 LINE_CHARS_MAX: Final = 300
-"""Of a failure in a list."""
+"""How much of a failure a list shows."""
 
 MASTER_LOST: Final = "MasterLost"
 """`TaskFailure.kind` of a job whose cluster ended without an end of the job."""
@@ -306,7 +306,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_behind(self) -> int | None:
-        """The same in bytes, as they are stored; None also if one source does not count them."""
+        """Bytes, as they are stored, that the sources know of and have not read; None as `records_behind`,
+        and if one source does not count them."""
         sources = {subtask.source for subtask in self.subtasks if subtask.source is not None}
         unknown = by_operator(self.metrics, PENDING_BYTES_UNKNOWN)
         if not sources or sources - unknown.keys() or any(unknown.values()):
@@ -347,7 +348,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pending_records_of(metrics: Mapping[str, int]) -> int | None:
-    """Of all sources, from counters by ``<operator name>.<counter>``; None: one of them does not know it.
+    """What all sources have not read, from counters by ``<operator name>.<counter>``; None: one of them does
+    not know it.
 
     >>> pending_records_of({"flights.pendingRecords": 3, "records_in": 8})
     3

@@ -8,7 +8,7 @@ from unistream.base.limits import MIB
 
 
 class LetterLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one look at a table.
+    """The limits of one look at a table.
 
     Attributes:
         letters: That are shown; all are counted.
@@ -75,7 +75,7 @@ class LetterShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LettersPage(msgspec.Struct, frozen=True, kw_only=True, tag="letters"):
-    """Of one table: all letters in groups, and the newest of those that were asked for.
+    """What one table has: all letters in groups, and the newest of those that were asked for.
 
     Attributes:
         are_records: They are records that a source could not read.

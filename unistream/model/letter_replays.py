@@ -18,7 +18,7 @@ from unistream.model.letter_pages import LettersRefusal
 
 
 class ReplayLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one preparation.
+    """The limits of one preparation.
 
     Attributes:
         memory_bytes: Of the process, which reads the table whole, and imports what the pipeline does.
@@ -34,7 +34,8 @@ class ReplayLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Correction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of one letter: its whole `row` as JSON, or of a source the value of its record, `raw`."""
+    """The correction of one letter: its whole `row` as JSON, or of a source the value of its record,
+    `raw`."""
 
     letter: str
     row: str | None = None

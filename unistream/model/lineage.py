@@ -100,7 +100,7 @@ class LineageGraph:
     sinks: tuple[SinkLineage, ...]
 
     def source(self, uid: OperatorUid) -> SourceLineage:
-        """Raises KeyError."""
+        """The source with that uid. Raises KeyError."""
         for source in self.sources:
             if source.uid == uid:
                 return source

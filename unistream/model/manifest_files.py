@@ -34,7 +34,7 @@ def files_of_operator(handle: OperatorStateHandle) -> Iterator[FileRef]:
 
 
 def with_files(manifest: Manifest, instead: Mapping[FileRef, FileRef]) -> Manifest:
-    """The same, with some files of a backend's own format (only those are shared) replaced."""
+    """The manifest with some files of a backend's own format (only those are shared) replaced."""
 
     def of_native(native: NativeHandle) -> NativeHandle:
         files = tuple(structs.replace(file, ref=instead.get(file.ref, file.ref)) for file in native.files)

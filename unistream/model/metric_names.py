@@ -14,7 +14,7 @@ DEAD_LETTERS: Final = "dead_letters"
 """Rows that an operator could not process, or records that a source could not decode, which were sent on."""
 
 SKIPPED: Final = "numRecordsSkipped"
-"""The same, which were left out."""
+"""Rows that an operator could not process, or records that a source could not decode, which were left out."""
 
 PENDING_RECORDS: Final = "pendingRecords"
 """Gauge of a source: records that are there and that it has not read (Flink's name, FLIP-33)."""
@@ -23,7 +23,8 @@ PENDING_UNKNOWN: Final = "pendingUnknown"
 """Gauge next to that one, of a source whose readers may not know it yet: 1 if one does not, else 0."""
 
 PENDING_BYTES: Final = "pendingBytes"
-"""The same in bytes (Flink's name, FLIP-33), of a source that may not know its rows before they are read."""
+"""Gauge of a source that may not know its rows before they are read: bytes that are there and that it has not
+read (Flink's name, FLIP-33)."""
 
 PENDING_BYTES_UNKNOWN: Final = "pendingBytesUnknown"
 """Gauge next to that one, as `PENDING_UNKNOWN`."""
@@ -41,7 +42,7 @@ nothing meanwhile. Of the job: without the name of an operator."""
 
 
 def user_metrics_of(counters: Mapping[str, int]) -> dict[str, int]:
-    """Those of functions, by operator name and name, from counters by ``<operator name>.<counter>``.
+    """Counters of functions, by operator name and name, from counters by ``<operator name>.<counter>``.
 
     >>> user_metrics_of({"parse.user.comments": 3, "parse.dead_letters": 8})
     {'parse: comments': 3}

@@ -123,7 +123,7 @@ def converted_table(table: pa.Table, wanted: pa.Schema) -> pa.Table:
 
 
 def converted_records(records: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """The same for one batch."""
+    """The columns of `wanted` in one batch, where their migration is allowed. Raises as `converted_table`."""
     arrays = [_converted(records.column(field.name), field) for field in wanted]
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 

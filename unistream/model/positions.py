@@ -11,7 +11,8 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 
 POSITIONS_MAX: Final = 4_096
-"""Of one source. They are in every commit and in the message that orders it, with some 20 B each."""
+"""How many positions of one source are recorded. They are in every commit and in the message that orders it,
+with some 20 B each."""
 
 
 class SourcePositions(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +39,7 @@ _DECODER: Final = msgspec.json.Decoder(tuple[SourcePositions, ...])
 
 
 def encode_positions(positions: Sequence[SourcePositions]) -> str:
-    """As JSON, for the metadata of a commit.
+    """The positions as JSON, for the metadata of a commit.
 
     >>> encode_positions([SourcePositions(uid="in", connector="kafka", name="t", offsets={"0": 7})])
     '[{"uid":"in","connector":"kafka","name":"t","origin":"","offsets":{"0":7}}]'

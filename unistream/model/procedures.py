@@ -86,7 +86,7 @@ class ListedProcedures(NamedTuple):
     unreadable: tuple[str, ...] = ()
 
     def notes(self, version: str) -> list[str]:
-        """For people; empty if all are listed.
+        """Sentences for people about what is not listed; none if all are.
 
         >>> ListedProcedures((), ("b-7",)).notes("1.2.0")[0][:51]
         "1 backfill or upgrade is not listed: 'b-7' was repo"

@@ -41,4 +41,4 @@ class MachineResources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ANY_PROFILE = ResourceProfile()
-"""Any slot."""
+"""The profile that any slot fulfils."""

@@ -46,12 +46,12 @@ class SavepointFormat(Enum):
 
     @classmethod
     def parse(cls, text: str) -> SavepointFormat:
-        """In upper or lower case. Raises ConfigError for anything else."""
+        """The format of that name, in upper or lower case. Raises ConfigError for anything else."""
         return _parse(cls, text, "the format of a savepoint")
 
 
 class CheckpointType(Enum):
-    """To which files a requested checkpoint may refer; Flink's names, values are the wire form."""
+    """The files to which a requested checkpoint may refer; Flink's names, values are the wire form."""
 
     CONFIGURED = "configured"  # as `execution.checkpointing.incremental` says
     FULL = "full"  # only to its own
@@ -59,7 +59,7 @@ class CheckpointType(Enum):
 
     @classmethod
     def parse(cls, text: str) -> CheckpointType:
-        """In upper or lower case. Raises ConfigError for anything else."""
+        """The type of that name, in upper or lower case. Raises ConfigError for anything else."""
         return _parse(cls, text, "the type of a checkpoint")
 
 

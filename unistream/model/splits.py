@@ -40,7 +40,7 @@ def _sum(one: int | None, other: int | None) -> int | None:
 
 
 class UnreadSum:
-    """Of splits that come and go.
+    """The sum of what is unread in splits that come and go.
 
     >>> total = UnreadSum([Split(id="a", data=b"", rows=2, size=5), Split(id="b", data=b"", rows=3)])
     >>> total.unread, total.without(Split(id="b", data=b"", rows=3)), total.unread

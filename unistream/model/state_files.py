@@ -57,6 +57,6 @@ def escaped(name: str) -> str:
 
 
 def _is_bad_dot(text: str, place: int) -> bool:
-    """At either end or next to another one, where it has a meaning for file systems."""
+    """Whether the dot is at either end or next to another one, where it has a meaning for file systems."""
     inner = 0 < place < len(text) - 1
     return not inner or text[place - 1] == "." or text[place + 1] == "."

@@ -85,7 +85,7 @@ def migration(old: pa.DataType, new: pa.DataType) -> Migration:
 
 
 def key_migration(old: pa.DataType, new: pa.DataType) -> Migration:
-    """The same for a column of the key: only text and bytes may change their layout.
+    """How a column of a key may change: only text and bytes may change their layout.
 
     >>> key_migration(pa.int32(), pa.int64())
     Refused(reason='a key of int32 cannot become int64: it would belong to another key group')

@@ -98,7 +98,7 @@ class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def artifacts(self) -> tuple[str, ...]:
-        """Those that stay."""
+        """The names of the artifacts that stay."""
         return (self.pointer.pipeline,) if self.for_replay else self.pointer.artifacts
 
 
@@ -228,7 +228,7 @@ class AttemptCounter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOTHING_USED: Final = AttemptCounter(highest=-1, restarts=-1)
-"""Of a job that has begun no attempt."""
+"""The counter of a job that has begun no attempt."""
 
 
 class SealedPartition(msgspec.Struct, frozen=True, kw_only=True):
@@ -335,7 +335,7 @@ class ArtifactName(NamedTuple):
 
 
 def encode_stored(value: msgspec.Struct) -> bytes:
-    """JSON."""
+    """The value as the JSON that is stored."""
     return msgspec.json.encode(value)
 
 

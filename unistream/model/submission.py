@@ -58,7 +58,7 @@ def digest_of(request: SubmitRequest) -> str:
 
 
 def of_job(config: Mapping[str, str]) -> dict[str, str]:
-    """Without options that say nothing of how it runs."""
+    """The options that say how a job runs, without all others."""
     return {
         key: value for key, value in config.items() if not names_cluster(key) and key != DAGSTER_ASSETS.key
     }

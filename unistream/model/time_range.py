@@ -24,14 +24,14 @@ class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, begin: str, end: str) -> TimeRange:
-        """From ISO 8601; without a zone it is UTC. Raises ConfigError."""
+        """The range from two times in ISO 8601; without a zone they are UTC. Raises ConfigError."""
         found = cls(begin_ms=_parsed("--from", begin), end_ms=_parsed("--to", end))
         if found.begin_ms >= found.end_ms:
             raise ConfigError(f"--from {begin} is not before --to {end}, so there is nothing between them")
         return found
 
     def widened(self, by_ms: int) -> TimeRange:
-        """With `by_ms` more at both ends."""
+        """The range with `by_ms` more at both ends."""
         return TimeRange(begin_ms=self.begin_ms - by_ms, end_ms=self.end_ms + by_ms)
 
     @property

@@ -30,7 +30,7 @@ class WatermarkStrategy:
 
     @classmethod
     def no_watermarks(cls) -> WatermarkStrategy:
-        """Only the final MAX_WATERMARK."""
+        """A strategy without watermarks but the final MAX_WATERMARK."""
         return cls()
 
     @classmethod

@@ -59,7 +59,7 @@ def has_list_view(kind: pa.DataType) -> bool:
 
 
 def cast(array: pa.Array, new: pa.DataType) -> pa.Array:
-    """As Arrow casts; fields of structs are found by name.
+    """Casts an array as Arrow does; fields of structs are found by name.
 
     Raises:
         pyarrow.ArrowException: the cast is not supported, or a value does not fit.

@@ -131,7 +131,8 @@ def _of(*classes: type) -> Make:
 
 
 def _numbers(known: type, *others: type) -> Make:
-    """The same for numbers of 64 bits. Where all are `known`, numpy is half as fast again; it has no None."""
+    """Builds columns of numbers of 64 bits as `_of` does. Where all are `known`, numpy is half as fast again;
+    it has no None."""
     fitting = {NoneType, known, *others}
 
     def make(kind: pa.DataType) -> Quick:
@@ -159,7 +160,7 @@ def _stored(
 
 
 def _without_numpy(values: Sequence[Any]) -> list[Any]:
-    """With numpy's numbers converted to Python's."""
+    """The values with numpy's numbers converted to Python's."""
     return [one.item() if isinstance(one, np.number | np.bool_) else one for one in values]
 
 

@@ -30,7 +30,8 @@ def refused_names(names: Sequence[str]) -> str | None:
 
 
 def refused_keys(names: Sequence[str]) -> str | None:
-    """The same of the columns of a key and what is stored with it.
+    """What is wrong with the columns of a key and what is stored with it, to follow "rows with"; None:
+    nothing.
 
     >>> refused_keys(["a", "__pane"])
     "a column '__pane', which is a name of unistream's own; rename it"

@@ -51,7 +51,8 @@ def row_values(records: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def row_tuples(columns: Sequence[pa.Array], *before: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """For each row its values of `column_values`, behind those of `before`. At least one is given.
+    """Rows as tuples: for each its values of `column_values`, behind those of `before`. At least one is
+    given.
 
     >>> list(row_tuples([pa.array([1, None]), pa.array(["a", "b"])], range(2)))
     [(0, 1, 'a'), (1, None, 'b')]

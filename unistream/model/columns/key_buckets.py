@@ -24,8 +24,8 @@ Buckets: TypeAlias = npt.NDArray[np.uint8]
 
 
 def bucket_count(consumers: int) -> int:
-    """Into how many buckets the rows of each of so many consumers are divided when they are stored, a power
-    of two; 0: not at all.
+    """The number of buckets into which the rows of each of so many consumers are divided when they are
+    stored, a power of two; 0: they are not divided.
 
     >>> [bucket_count(n) for n in (1, 4, 5, 32, 33)]
     [16, 16, 8, 2, 0]

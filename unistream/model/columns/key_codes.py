@@ -97,7 +97,7 @@ class KeyIndex:
 
 
 def _indexed(column: pa.Array) -> pa.Array:
-    """In a type for which Arrow can look."""
+    """The column in a type for which Arrow can look. Raises TypeError: its values cannot be a key."""
     kind = _value_type(column.type)
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         kind = pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()

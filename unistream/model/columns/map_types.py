@@ -17,7 +17,7 @@ def has_maps(kind: pa.DataType) -> bool:
 
 
 def keys_are_text(kind: pa.DataType) -> bool:
-    """Of all maps in it: only text is the name of a field.
+    """Whether all maps in the type have keys of text: only text is the name of a field.
 
     >>> keys_are_text(pa.map_(pa.string(), pa.int8())), keys_are_text(pa.map_(pa.int8(), pa.int8()))
     (True, False)

@@ -52,7 +52,8 @@ def conformer(name: str, kind: pa.DataType) -> Conform:
 
 
 def key_conformer(name: str, kind: pa.DataType) -> Conform:
-    """The same for keys of a map state. None stays None: it is not a key, but may be looked up.
+    """A function that converts the keys of a map state, as `conformer` does values. None stays None: it is
+    not a key, but may be looked up.
 
     >>> key_conformer("shares", pa.float64())(-0.0), key_conformer("prices", pa.decimal128(4, 2))(3)
     (0.0, Decimal('3.00'))
@@ -100,7 +101,7 @@ def refused_type(kind: pa.DataType) -> str | None:
 
 
 def refused_key_type(kind: pa.DataType) -> str | None:
-    """The same for keys of a map state."""
+    """Why a map state cannot have keys of this type, with what to declare; None: it can."""
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     if pa.types.is_nested(plain) or pa.types.is_null(plain):
         return f"{kind}: declare a number, a text or another type without types inside"
@@ -213,7 +214,7 @@ def _as_dict(value: Any) -> dict[Any, Any]:
 
 
 def _completed(given: dict[Any, Any], names: Sequence[str]) -> dict[Any, Any]:
-    """With None for missing fields."""
+    """The value with None for fields that it lacks. Raises Misfit: it has one that the type does not."""
     unknown = given.keys() - names
     if unknown:
         raise Misfit(
