@@ -65,5 +65,6 @@ class Reach:
         return watermark_ms + 1 - self.span_ms
 
     def behind(self, newest_ms: int) -> int:
-        """The same, where no results come but in their order, and the newest one is of this time."""
+        """The greatest T such that all results before T are finished, where none comes but in order and the
+        newest is of this time."""
         return newest_ms + (1 if self.starts is None else self.starts.slide_ms)

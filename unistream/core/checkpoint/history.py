@@ -189,8 +189,8 @@ def _by_vertex(pending: Pending, subtasks: dict[SubtaskId, SubtaskFigures]) -> t
 def _shown(
     record: CheckpointFigures, started_ms: int, names: dict[VertexId, str], offset_ms: int
 ) -> CheckpointFigures:
-    """With the names of the vertices, in the order of the graph, and with its start even if it failed before
-    its directory had a name; without what sources had read, which commits show."""
+    """The record with the names of the vertices, in the order of the graph, and with its start even if it
+    failed before its directory had a name; without what sources had read, which commits show."""
     places = {vertex: place for place, vertex in enumerate(names)}
     vertices = tuple(
         msgspec.structs.replace(vertex, name=names.get(vertex.vertex, vertex.name))

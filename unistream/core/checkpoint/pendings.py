@@ -21,7 +21,8 @@ from unistream.model.snapshot_kind import SnapshotKind
 
 
 class PendingSnapshots:
-    """By id, oldest first. Iterating goes over those there are now, without those dropped meanwhile.
+    """The pending snapshots by id, oldest first. Iterating goes over those there are now, without those
+    dropped meanwhile.
 
     Attributes:
         now_ms: Of the machine's clock; set before each event.

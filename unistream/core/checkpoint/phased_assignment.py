@@ -62,7 +62,7 @@ _DECODER = msgspec.msgpack.Decoder(_State)
 
 
 def stored_live_splits(state: bytes) -> StoredSplits | None:
-    """Of a `PhasedAssigner.snapshot`: the splits of the live phase; None: some history was not read."""
+    """The splits of the live phase in a `PhasedAssigner.snapshot`; None: some history was not read."""
     decoded = _DECODER.decode(state)
     return None if decoded.history else stored_splits(decoded.live)
 
@@ -103,7 +103,8 @@ class PhasedAssigner:
         batch: bool = False,
         separated: bool = False,
     ) -> PhasedAssigner:
-        """From `snapshot`, maybe for another parallelism. Splits that readers had are in their state.
+        """An assigner as `snapshot` has stored it, maybe for another parallelism. Splits that readers had are
+        in their state.
 
         Raises:
             CorruptSnapshot: not the state of an assigner of this format.
@@ -196,12 +197,12 @@ class PhasedAssigner:
 
     @property
     def unread(self) -> Unread:
-        """As `SplitAssigner.unread`."""
+        """What is unread in both phases, as `SplitAssigner.unread`."""
         return self._history.unread + self._live.unread
 
     @property
     def needs_discovery(self) -> bool:
-        """As `SplitAssigner.needs_discovery`."""
+        """Whether the splits of a phase are to be listed, as `SplitAssigner.needs_discovery`."""
         return self._history.needs_discovery or self._live.needs_discovery
 
     def discovered(

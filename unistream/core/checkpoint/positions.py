@@ -71,7 +71,8 @@ def sources_before(graph: JobGraph, vertex: VertexId) -> set[OperatorUid]:
 
 
 def source_positions(vertex: JobVertex, snapshot: VertexSnapshot) -> tuple[SourcePositions, ...]:
-    """Of one source at a checkpoint, of each thing that it reads; none: not those of all splits."""
+    """The positions of one source at a checkpoint, of each thing that it reads; none: not those of all splits
+    are known."""
     if vertex.source is None or snapshot.coordinator is None:
         return ()
     state = snapshot.coordinator

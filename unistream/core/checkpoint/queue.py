@@ -24,7 +24,7 @@ PERIODIC: Final = SnapshotRequest(kind=SnapshotKind.CHECKPOINT)
 """What the schedule requests."""
 
 PERIODIC_ALIGNED: Final = SnapshotRequest(kind=SnapshotKind.CHECKPOINT, aligned=True)
-"""The same, where no row may stay in flight."""
+"""What the schedule requests where no row may stay in flight."""
 
 
 class SnapshotQueue:

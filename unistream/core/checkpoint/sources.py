@@ -57,7 +57,7 @@ class Sources:
         self._stopped = False
 
     def reset(self, states: Mapping[VertexId, bytes | None] | None, *, assign: bool) -> None:
-        """Before a start of all tasks: assigners as in the checkpoint.
+        """Makes the assigners as they were in the checkpoint, before a start of all tasks.
 
         `states`: of each source vertex of the snapshot (None: it had fully finished, nothing to give out);
         None: no snapshot, then splits found by this job before keep their first positions.
@@ -143,8 +143,8 @@ class Sources:
             self._pump()
 
     def _remember(self, event: SplitsDiscovered) -> None:
-        """For a restart without a snapshot: each split keeps the position that it was first found at. What
-        follows the position of the first discovery is found again."""
+        """Remembers splits for a restart without a snapshot: each keeps the position that it was first found
+        at. What follows the position of the first discovery is found again."""
         before = self._found.get(event.vertex, FoundSplits(splits=()))
         if before.position:
             return
@@ -198,7 +198,7 @@ class Sources:
         self._undelivered.pop(token, None)
 
     def hold(self) -> None:
-        """From now on nothing is given out; `quiet` says when nothing is on its way any more."""
+        """Gives out nothing from now on; `quiet` says when nothing is on its way any more."""
         self._held = True
 
     def stop(self) -> None:

@@ -71,7 +71,7 @@ class StoredSplits:
 
 
 def stored_splits(state: bytes) -> StoredSplits:
-    """Of a `SplitAssigner.snapshot` of a source whose discoveries have no position."""
+    """The splits in a `SplitAssigner.snapshot` of a source whose discoveries have no position."""
     decoded = _DECODER.decode(state)
     return StoredSplits(
         known=frozenset(decoded.known),
@@ -126,7 +126,8 @@ class SplitAssigner:
 
     @classmethod
     def restore(cls, info: SourceInfo, parallelism: int, state: bytes) -> SplitAssigner:
-        """From `snapshot`, maybe for another parallelism. Splits that readers had are in their state.
+        """An assigner as `snapshot` has stored it, maybe for another parallelism. Splits that readers had are
+        in their state.
 
         Raises:
             CorruptSnapshot: not the state of an assigner of this format.
@@ -189,7 +190,7 @@ class SplitAssigner:
 
     @property
     def unread(self) -> Unread:
-        """In splits that no reader was given yet."""
+        """What is unread in splits that no reader was given yet."""
         return self._unread.unread if self._discovered else Unread(None, None)
 
     @property
@@ -296,7 +297,8 @@ class SplitAssigner:
         return Assignment(index=index, splits=splits, no_more=no_more, watermark_limit=self._watermark_limit)
 
     def _raised_limits(self, indexes: Iterable[int]) -> list[Assignment]:
-        """For subtasks that wait while the source is unbounded."""
+        """Assignments without splits that raise the watermark limit of subtasks that wait while the source is
+        unbounded."""
         limit = self._watermark_limit
         return [
             self._assignment(index, (), no_more=False)

@@ -26,7 +26,7 @@ RETRY_MS: Final = 10_000  # after a discovery that found nothing out; an interva
 
 
 class DiscoveryState(Enum):
-    """Of one source."""
+    """The state of one source's discovery."""
 
     RESTING = "resting"
     REQUESTED = "requested"
@@ -76,7 +76,7 @@ class SplitDiscoveries:
         )
 
     def ask_soon(self, vertex: VertexId, known: KnownSplits | None) -> None:
-        """As `ask`, unless a request is under way."""
+        """Lists the splits as `ask`, unless a request is under way."""
         if self._states[vertex] is not DiscoveryState.REQUESTED:
             self.ask(vertex, known)
 

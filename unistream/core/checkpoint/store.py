@@ -122,8 +122,8 @@ class CompletedSnapshots:
         return self._subsume()
 
     def resolved(self, manifest: Manifest) -> Manifest:
-        """The same, with files that are there: a removed copy is replaced by another one that is named
-        by a snapshot which is kept.
+        """The manifest with files that are there: a removed copy is replaced by another one that is named by
+        a snapshot which is kept.
 
         Raises:
             SharedFileGone: there is none.

@@ -215,7 +215,7 @@ class CancelRun:
 
 @dataclass(frozen=True, slots=True)
 class KeepStored:
-    """Of what the engine has stored for the job, only `rows` are needed: all other files are removed."""
+    """The order to keep `rows` of what the engine has stored for the job: all other files are removed."""
 
     rows: tuple[StoredRows, ...]
 

@@ -78,7 +78,7 @@ class SlotLease:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """First event."""
+    """The first event of a machine: the job starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,7 @@ class RestartBackoff(Protocol):
 
     @property
     def can_restart(self) -> bool:
-        """As of the last failure."""
+        """Whether the job restarts after the last failure."""
         ...
 
     def backoff_ms(self, now_ms: int) -> int:

@@ -124,7 +124,7 @@ class Executions:
 
     @property
     def places(self) -> dict[SubtaskId, Place]:
-        """Of the attempts that were deployed."""
+        """Where the attempts that were deployed run."""
         return {s: e.place for s, e in self._current.items() if e.place is not None}
 
     @property

@@ -285,7 +285,7 @@ class RegionScheduler:
         return frozenset(slices - endless)
 
     def _give_up_slots(self, bulk: _Bulk, slices: frozenset[Slice]) -> None:
-        """Those of its `slices` in which nothing else runs or is kept."""
+        """Gives up those of the `slices` in which nothing else runs or is kept."""
         own = frozenset(bulk.subtasks)
         alive = (e.attempt.subtask for e in self._executions if _is_alive(e))
         used = {self._slots.slice_of(subtask) for subtask in alive if subtask not in own}

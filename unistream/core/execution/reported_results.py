@@ -29,7 +29,7 @@ TOO_LARGE_KIND: Final = "TooManyCommittables"
 
 
 class ReportedResults:
-    """Those of one job graph.
+    """The reported committables of one job graph.
 
     Raises:
         ConfigError: a vertex reads committables together with other rows.
@@ -178,7 +178,7 @@ class ReportedResults:
 
 
 def levels(topology: Topology) -> dict[VertexId, int]:
-    """For each vertex the largest number of reported exchanges on a way to it.
+    """The level of each vertex: the largest number of reported exchanges on a way to it.
 
     Raises:
         ConfigError: a vertex reads committables together with other rows, which could be lost.

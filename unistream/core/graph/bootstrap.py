@@ -111,7 +111,7 @@ def history_only(graph: JobGraph) -> dict[VertexId, SourceInfo]:
 
 
 def history_splits(splits: Iterable[Split]) -> tuple[Split, ...]:
-    """Those that a bootstrap reads of a hybrid source."""
+    """The splits that a bootstrap reads of a hybrid source."""
     return tuple(split for split in splits if split.phase == HISTORY)
 
 

@@ -31,7 +31,7 @@ def joined(nodes: Iterable[N], pairs: Iterable[tuple[N, N]]) -> list[list[N]]:
 
 
 def connected(size: int, left: Labels, right: Labels) -> Labels:
-    """For each node the smallest node of its component; edge i joins `left[i]` and `right[i]`.
+    """The smallest node of each node's component; edge i joins `left[i]` and `right[i]`.
 
     Works on whole arrays: in each round the roots at both ends of an edge are joined to the smaller one, and
     all paths are shortened, so that a few rounds are enough.
@@ -57,7 +57,7 @@ def connected(size: int, left: Labels, right: Labels) -> Labels:
 
 
 def strongly_connected(successors: Sequence[Sequence[int]]) -> list[int]:
-    """For each node a number of its strongly connected component (Tarjan 1972, without recursion).
+    """A number of each node's strongly connected component (Tarjan 1972, without recursion).
 
     >>> a, b, c = strongly_connected([[1], [2, 0], []])
     >>> a == b, b == c

@@ -73,7 +73,7 @@ def _job_type(graph: StreamGraph, runtime_mode: str) -> JobType:
 
 
 def _stages_mode(graph: StreamGraph, config: Configuration) -> GlobalStreamExchangeMode:
-    """Of exchanges between operators in batch form."""
+    """The mode of exchanges between operators in batch form."""
     if any(not profile.is_unknown for profile in graph.profiles.values()):
         # Slots of unlike sizes could leave one end of a pipelined exchange waiting for ever, as in Flink.
         return GlobalStreamExchangeMode.ALL_EDGES_BLOCKING

@@ -244,7 +244,7 @@ def _numbers(topology: Topology, vertex: VertexId) -> Labels:
 
 
 def divide(topology: Topology, links: Sequence[Link]) -> Labels:
-    """For each subtask number a label of its region, when only `links` count."""
+    """A label of each subtask's region, by the subtask's number, when only `links` count."""
     glue = [link for link in links if link.partition.must_be_pipelined]
     rest = [link for link in links if not link.partition.must_be_pipelined]
     hubs = _Hubs(topology, glue)

@@ -133,7 +133,7 @@ class Topology:
         )
 
     def name(self, vertex: VertexId) -> str:
-        """For people."""
+        """The name of a vertex for people."""
         return self.names.get(vertex, vertex)
 
     def number(self, subtask: SubtaskId) -> int:
@@ -144,7 +144,7 @@ class Topology:
         return [SubtaskId(vertex, index) for index in range(self.parallelism[vertex])]
 
     def all_subtasks(self) -> list[SubtaskId]:
-        """In topological order, vertex by vertex."""
+        """All subtasks in topological order, vertex by vertex."""
         return [subtask for vertex in self.vertices for subtask in self.subtasks(vertex)]
 
     def producers(self, link: Link, consumer: int) -> range:

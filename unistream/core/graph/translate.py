@@ -1,4 +1,4 @@
-"""From what the user wrote to what runs: parallelism, slot sharing, chains, exchanges, identities.
+"""How what the user wrote becomes what runs: parallelism, slot sharing, chains, exchanges, identities.
 
 The rules are Flink's; `docs/reference/translation.md` lists them. `chaining` decides which operators share a
 task, `exchange_modes` which exchanges are stored, `slot_sharing` which vertices may share a slot.

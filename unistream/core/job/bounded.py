@@ -201,7 +201,7 @@ class BoundedJobMachine:
 
     @property
     def _waits(self) -> bool:
-        """For a restart."""
+        """Whether the job waits for a restart."""
         return self._log.state.is_waiting and self._log.state.status is JobStatus.RESTARTING
 
     def _discover(self) -> None:

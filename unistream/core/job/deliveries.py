@@ -50,7 +50,7 @@ class _Suspect:
 
 
 class Deliveries:
-    """Those of one job.
+    """The outcomes of one job's messages.
 
     Args:
         fail: Called when a task cannot go on without a message.

@@ -100,7 +100,7 @@ class ExceptionHistory:
         self._roots.append(root)
 
     def __iter__(self) -> Iterator[RootException]:
-        """Newest first."""
+        """Goes over the root causes, the newest first."""
         return iter(tuple(reversed(self._roots)))
 
 
@@ -138,7 +138,7 @@ class AttemptsHistory:
             known[-1] = replace(known[-1], failure=failure)
 
     def of(self, subtask: SubtaskId) -> tuple[PastAttempt, ...]:
-        """Oldest first."""
+        """The past attempts of a subtask, the oldest first."""
         return tuple(self._past.get(subtask, ()))
 
     def find(self, attempt: AttemptId) -> PastAttempt | None:

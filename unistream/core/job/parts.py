@@ -295,7 +295,7 @@ class JobParts:
         self.scheduling.request(recovery.subtasks)
 
     def cancel_tasks(self, subtasks: Iterable[SubtaskId], why: str) -> None:
-        """Those that run; a worker on which one does not end in time is released."""
+        """Cancels those of the tasks that run; a worker on which one does not end in time is released."""
         self.scheduler.cancel(subtasks, why)
         self.watch_cancelling()
 
@@ -381,7 +381,8 @@ class JobParts:
     def note(
         self, failure: TaskFailure, execution: Execution | None, decision: FailureDecision | None = None
     ) -> None:
-        """For the history. `decision` None: the failure has no effect, because its task was ending anyway."""
+        """Records a failure in the history. `decision` None: it has no effect, because its task was ending
+        anyway."""
         place = execution.place if execution is not None else None
         self.outbox.add(
             RecordException(

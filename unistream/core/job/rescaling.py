@@ -73,7 +73,7 @@ _DURABLE: Final = {Change.CHECKPOINT: Change.DUE, Change.ALIGNED: Change.ALIGNED
 
 
 class Rescaling:
-    """At most one change at a time.
+    """The change of parallelism that is under way, of which there is at most one at a time.
 
     Args:
         restart: Restarts all tasks.
@@ -136,7 +136,7 @@ class Rescaling:
         self._parts.outbox.set_timer(RESCALE_SLOTS, self._parts.scheduling.rescale_wait_ms)
 
     def request_slots(self) -> None:
-        """Those that it waits for; some may have been lost with a worker."""
+        """Requests the slots that the change waits for; some may have been lost with a worker."""
         if self.state is Change.SLOTS:
             self._parts.slots.request(ExecutionPlan(self._graph).subtasks)
 

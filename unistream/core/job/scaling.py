@@ -158,7 +158,7 @@ def _find(graph: JobGraph, text: str) -> JobVertex:
 
 
 def _uids(vertex: JobVertex) -> list[str]:
-    """Those that a user gave."""
+    """The uids of a vertex that a user gave."""
     return [operator.uid for operator in vertex.operators if not operator.generated_uid]
 
 

@@ -35,7 +35,8 @@ def suspension(
 
 
 def abandonment(job: JobId, name: str, why: SuspendRequested, latest: str | None) -> TaskFailure:
-    """The same, if the job's machine did not end in time. `latest`: directory of its newest snapshot."""
+    """The failure of a job that ended as SUSPENDED and whose machine did not end in time. `latest`: directory
+    of its newest snapshot."""
     how = "no checkpoint of it is known"
     if latest is not None:
         how = f"its latest known checkpoint is resumed by 'unistream run MODULE:FUNCTION -s {latest}'"

@@ -305,7 +305,7 @@ class LeadershipMachine:
         return self._revoke(f"no contact to the service for {waited_ms} ms", now_ms)
 
     def _revoke(self, reason: str, now_ms: int) -> list[Command]:
-        """For good; then a new node is queued, as soon as there is a connection."""
+        """Ends this leadership for good; then a new node is queued, as soon as there is a connection."""
         self._become(Standing.OUTSIDE)
         self._lease_ends_ms = None
         self._forget_look()

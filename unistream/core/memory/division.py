@@ -78,7 +78,7 @@ class MemoryPlan:
         )
 
     def in_words(self) -> str:
-        """For a log: ``process=1728 mb flink=1536 mb …``."""
+        """The division in one line for a log: ``process=1728 mb flink=1536 mb …``."""
         return " ".join(f"{part}={describe_bytes(size)!r}" for part, size, _ in self.rows())
 
     def rows(self) -> tuple[tuple[str, int, int], ...]:
@@ -125,7 +125,7 @@ def memory_plan(config: Configuration, slots: int) -> MemoryPlan:
 
 
 def describe_bytes(size: int) -> str:
-    """As in a configuration: whole units, or MiB with two digits."""
+    """A size as in a configuration: whole units, or MiB with two digits."""
     for unit, name in ((1024 * MIB, "gb"), (MIB, "mb")):
         if size and size % unit == 0:
             return f"{size // unit} {name}"

@@ -337,8 +337,8 @@ class ResourceMachine:
         return serves(self._rules.slot, wanted, strict=True) or wanted.fits_in(self._rules.largest)
 
     def _start_workers(self) -> Iterator[ResourceCommand]:
-        """As many as the open requests, which no free slot fits, need beyond those that are starting. At the
-        limit of workers, unused ones are stopped for them."""
+        """Starts as many workers as the open requests, which no free slot fits, need beyond those that are
+        starting. At the limit of workers, unused ones are stopped for them."""
         if not self._rules.active or not self._requests or self._now_ms < self._no_start_before_ms:
             return
         coming: FreeSlots[TaskManagerId] = FreeSlots(exact=True)

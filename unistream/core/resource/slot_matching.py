@@ -80,7 +80,7 @@ def size_of(profile: ResourceProfile) -> tuple[float, float]:
 
 
 def describe(profile: ResourceProfile) -> str:
-    """In words.
+    """A profile in words.
 
     >>> describe(ResourceProfile(cpu_cores=2, memory_mb=512))
     '2 cpu cores and 512 MiB of memory'

@@ -201,7 +201,7 @@ class Blocklist:
         return self._until_ms.pop(host, None) is not None
 
     def left_ms(self, host: str, now_ms: int) -> int:
-        """For how much longer the host is blocked; 0: it is not."""
+        """How much longer the host is blocked; 0: it is not."""
         return max(0, self._until_ms.get(host, 0) - now_ms)
 
     def expire(self, now_ms: int) -> tuple[str, ...]:
@@ -219,7 +219,7 @@ class Blocklist:
         return over
 
     def blocked(self, now_ms: int, shut: Iterable[str]) -> tuple[BlockedHost, ...]:
-        """For people. `shut`: those whose slots are not granted."""
+        """The blocked hosts for people. `shut`: those whose slots are not granted."""
         closed = frozenset(shut)
         return tuple(
             BlockedHost(

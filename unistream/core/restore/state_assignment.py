@@ -1,4 +1,4 @@
-"""From a manifest and a (possibly changed) graph to what each new subtask reads.
+"""What each new subtask reads of a manifest, whose graph may have changed since.
 
 State is matched by operator uid, never by position. Keyed state is split by key group; lists are
 redistributed by their mode, as in Flink. What does not fit is refused by name, before anything starts.

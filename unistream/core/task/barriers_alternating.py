@@ -39,7 +39,8 @@ class _Phase(Enum):
 
 
 class AlternatingAligner(ChannelAlignment):
-    """For jobs with unaligned checkpoints. `deadline_ms`: when the pending alignment becomes unaligned."""
+    """The handler for jobs with unaligned checkpoints. `deadline_ms`: when the pending alignment becomes
+    unaligned."""
 
     def __init__(self, channels: int, *, after_tasks_finish: bool = True) -> None:
         super().__init__(channels, after_tasks_finish=after_tasks_finish)
@@ -157,7 +158,8 @@ class AlternatingAligner(ChannelAlignment):
         return self._stop_if_all() if self._phase is _Phase.PERSISTING else []
 
     def _time_out(self, barrier: CheckpointBarrier) -> list[Action]:
-        """From here on barriers overtake; a snapshot whose first barrier has arrived is taken at once."""
+        """Lets barriers overtake from here on; a snapshot whose first barrier has arrived is taken at
+        once."""
         if self._phase in (_Phase.OVERTAKING, _Phase.PERSISTING):
             return []
         actions: list[Action] = [Prioritize(channel) for channel in self._announced]

@@ -30,7 +30,7 @@ class BarrierSettings:
 
     @classmethod
     def of(cls, config: Configuration) -> BarrierSettings:
-        """As configured.
+        """The settings that a job's options make.
 
         Raises:
             ConfigError: unaligned checkpoints without exactly once, where they would have no effect.
@@ -53,9 +53,9 @@ class BarrierSettings:
         )
 
     def handler(self, channels: int, *, committables: bool = False) -> BarrierHandler:
-        """Of a task with so many channels. `committables`: they carry those of a sink, which belong to one
-        checkpoint each. There are few, and no row waits for them: they are aligned in any mode, so that a
-        snapshot does not list what is staged for a later one."""
+        """A handler for a task with so many channels. `committables`: they carry those of a sink, which
+        belong to one checkpoint each. There are few, and no row waits for them: they are aligned in any mode,
+        so that a snapshot does not list what is staged for a later one."""
         if not self.exactly_once and not committables:
             return BarrierTracker(channels, after_tasks_finish=self.after_tasks_finish)
         if self.unaligned:

@@ -17,7 +17,7 @@ _ALL: Final = 1 << 62
 
 
 class BucketAlignment:
-    """Of one logical input.
+    """The alignment of the channels of one logical input.
 
     >>> aligned = BucketAlignment(2)
     >>> aligned.on_end_of_bucket(0, EndOfBucket(0, 64)), aligned.is_blocked(0)
@@ -42,7 +42,7 @@ class BucketAlignment:
         return self._advanced()
 
     def on_end_of_data(self, channel: int) -> EndOfBucket | None:
-        """The same; the channel has no more rows."""
+        """The buckets whose rows have all come when this channel has no more; None: no more than before."""
         self._passed[channel] = _ALL
         return self._advanced()
 
