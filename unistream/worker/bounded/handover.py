@@ -15,7 +15,7 @@ from unistream.base.limits import MIB
 from unistream.worker.bounded.pieces import Piece
 
 WAITING_BYTES: Final = 16 * MIB
-"""Of pieces that wait; a task that has more of them waits, too."""
+"""How much may wait to be passed on; a task that has put more waits, too."""
 
 
 class Handover:
@@ -38,7 +38,7 @@ class Handover:
         return self._bytes < WAITING_BYTES
 
     def put(self, piece: Piece) -> None:
-        """Never waits."""
+        """Hands a piece over; never waits."""
         with self._changed:
             self._pieces.append(piece)
             self._bytes += len(piece.content)

@@ -69,7 +69,7 @@ class BoundedRun:
     def store_committers(
         self, staged: Sequence[Piece], *, attempt: int, folder: Path
     ) -> Iterator[PlaceReport]:
-        """Of a bootstrap: each committer stores what the stages have staged, and commits nothing.
+        """Has each committer of a bootstrap store what the stages have staged; it commits nothing.
 
         Returns:
             As `commit`.

@@ -43,7 +43,7 @@ class EndOfHistory:
         return None if graph.bootstrap is None else cls(graph, graph.bootstrap)
 
     def watermark(self, vertex: VertexId) -> int:
-        """Of the end; MIN_WATERMARK: there is none."""
+        """The watermark at the end of the vertex's input; MIN_WATERMARK: there is none."""
         return self._watermarks[vertex]
 
     def behind(self, producer: VertexId) -> Sequence[Element]:
@@ -57,7 +57,7 @@ class EndOfHistory:
         return (barrier,) if watermark == MIN_WATERMARK else (Watermark(watermark), barrier)
 
     def trigger(self, deployment: TaskDeployment) -> TriggerCheckpoint:
-        """For a source."""
+        """The order to a source to store its state."""
         return TriggerCheckpoint(
             attempt=deployment.attempt,
             checkpoint_id=BOOTSTRAP_CHECKPOINT,

@@ -178,7 +178,7 @@ class BoundedSubtask:
         return self._log.reports(self._deployment.attempt)
 
     def _run_to_end(self, pieces: Iterator[Piece]) -> None:
-        """On the task's thread."""
+        """Runs the task from its first piece to its last, on its own thread."""
         user_log = UserLog(self._on_report, self._clock)
         with user_log.installed():
             user_log.begin(self._deployment.attempt)
@@ -227,7 +227,7 @@ class BoundedSubtask:
                     pass
 
     def _advance(self) -> None:
-        """On the task's thread: the history of a source was read."""
+        """Ends the history of a source, which was read; on the task's thread."""
         assert self._end is not None, "only the history of a bootstrap ends"
         self._task.advance_watermark(self._end.watermark(self._deployment.vertex.id))
         self._mailbox.post(self._end.trigger(self._deployment))

@@ -39,7 +39,7 @@ class ShippedModules(MetaPathFinder):
         self._aside: OrderedDict[str, dict[str, ModuleType]] = OrderedDict()
 
     def activate(self, key: str, sources: Sequence[ModuleSource]) -> None:
-        """From now on `sources` can be imported, and those of any other key cannot.
+        """Makes `sources` importable, and those of any other key not, from now on.
 
         Args:
             key: The same for the same sources; "" for none.
@@ -105,7 +105,8 @@ class _Loader(ExecutionLoader):
         return compile(self._module.source, self._module.path, "exec", dont_inherit=True)
 
     def get_data(self, path: str) -> bytes:
-        """For `pkgutil.get_data`: files next to the module, on the machine that it came from."""
+        """The content of a file next to the module, for `pkgutil.get_data`, on the machine that it came
+        from."""
         with open(path, "rb") as file:
             return file.read()
 

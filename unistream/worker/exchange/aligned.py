@@ -36,7 +36,7 @@ MEASURED_MAX: Final = PENDING_MAX  # a task never has more under way, including 
 
 @dataclass(frozen=True, slots=True)
 class AlignmentFigures:
-    """Of one checkpoint at one task.
+    """The figures of one checkpoint's alignment at one task.
 
     Attributes:
         alignment_ms: From the first barrier to the last.

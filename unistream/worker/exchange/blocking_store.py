@@ -100,7 +100,7 @@ class BlockingPartitions:
         return view
 
     def of_others_here(self) -> HostLocalPartitions:
-        """Those that other workers of this machine have stored in the same folders, as of now."""
+        """The partitions that other workers of this machine have stored in the same folders, as of now."""
         return HostLocalPartitions(self._roots)
 
     def __contains__(self, key: PartitionKey) -> bool:

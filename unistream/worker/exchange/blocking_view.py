@@ -12,7 +12,7 @@ from unistream.worker.exchange.spill_file import spill_reader
 
 
 class BlockingView(FrameView):
-    """Implements `port.transport.SubpartitionView`."""
+    """A reader of one subpartition's file; implements `port.transport.SubpartitionView`."""
 
     def __init__(self, sealed: SealedPartition, subpartition: int) -> None:
         file = sealed.files[subpartition]

@@ -84,7 +84,7 @@ class Subpartition:
         return self._batches
 
     def add(self, element: Element) -> None:
-        """By the producer. Never blocks."""
+        """Adds an element, on the producer's thread. Never blocks."""
         cost = batch_cost(element) if isinstance(element, Batch) else 0
         with self._lock:
             if self.is_released or self._abandoned:
@@ -101,12 +101,13 @@ class Subpartition:
             listener()
 
     def abandon(self) -> None:
-        """By a producer that ends without EndOfPartition: later elements are dropped."""
+        """Drops later elements: the producer, which calls it, ends without EndOfPartition."""
         with self._lock:
             self._abandoned = True
 
     def attach(self, listener: Listener) -> None:
-        """By the consumer: `listener` is called when there is an element after there was none."""
+        """Sets what the consumer, which calls it, wants called when there is an element after there was
+        none."""
         with self._lock:
             self._listener = listener
             ready = bool(self._elements) or bool(self._urgent)
@@ -120,8 +121,8 @@ class Subpartition:
         return self._held == checkpoint_id
 
     def overtake(self, checkpoint_id: CheckpointId) -> list[Element]:
-        """By the producer: the barrier of `checkpoint_id`, if it is still here, overtakes all elements.
-        Returns the rows among them, in order."""
+        """Lets the barrier of `checkpoint_id`, if it is still here, overtake all elements; called by the
+        producer. Returns the rows among them, in order."""
         with self._lock:
             place = self._place_of(checkpoint_id)
             if place is None:
@@ -151,12 +152,13 @@ class Subpartition:
         return bool(self._urgent)
 
     def poll_urgent(self) -> Event | None:
-        """By the consumer: the next barrier that overtakes, or None. The batch polled last still counts."""
+        """Takes the next barrier that overtakes, or None; called by the consumer. The batch polled last still
+        counts."""
         with self._lock:
             return self._urgent.popleft() if self._urgent else None
 
     def peek(self) -> Element | None:
-        """By the consumer: the element that `poll` returns next. The batch polled last is freed."""
+        """The element that `poll` returns next; called by the consumer. The batch polled last is freed."""
         with self._lock:
             freed, self._in_hand = self._in_hand, 0
             self._memory.discharge(freed)
@@ -169,7 +171,7 @@ class Subpartition:
         return head
 
     def poll(self) -> Element | None:
-        """By the consumer: the next element, or None."""
+        """Takes the next element, or None; called by the consumer."""
         left = False
         with self._lock:
             element: Element | None = None
@@ -196,7 +198,8 @@ class Subpartition:
         return element
 
     def release(self, error: BaseException | None) -> None:
-        """By the consumer when it ends; `error` None: it has read EndOfPartition. May be repeated."""
+        """Frees all elements when the consumer, which calls it, ends; `error` None: it has read
+        EndOfPartition. May be repeated."""
         with self._lock:
             if self.is_released:
                 return
@@ -251,7 +254,7 @@ class InputChannel(Protocol):
         """Waiting batches; from any thread."""
 
     def close(self) -> None:
-        """Stops reading."""
+        """Stops reading the channel."""
 
 
 class LocalInputChannel:

@@ -186,7 +186,7 @@ class InputGates:
             return number, element
 
     def _notify(self, number: int) -> None:
-        """From any thread."""
+        """Notes that a channel has something to read; called from any thread."""
         if self._channels[number].has_urgent:
             self._hurry(number)
         self._enqueue(number)
@@ -268,7 +268,8 @@ class InputGates:
         return ended
 
     def on_end_of_rows(self, channel: int) -> EndOfBucket | None:
-        """The same, after EndOfData."""
+        """The buckets of its input whose rows have all come when the channel has no more, after EndOfData;
+        None: no more than before."""
         ended = self._buckets[self._input_of[channel]].on_end_of_data(self._position[channel])
         self._unpark()
         return ended

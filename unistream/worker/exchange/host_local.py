@@ -72,7 +72,7 @@ class HostLocalPartitions:
 
 
 def _private_folders(root: Path) -> Iterator[Path]:
-    """Of this user, and nobody else writes there: temporary folders are open to all."""
+    """The folders of this user in which nobody else writes: temporary folders are open to all."""
     try:
         with os.scandir(root) as entries:
             for entry in entries:
@@ -102,4 +102,4 @@ class HostLocalPartition:
         return BlockingView(self._sealed, channel.subpartition)
 
     def when_registered(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> None:
-        """It is."""
+        """Does nothing: the partition is registered."""

@@ -20,7 +20,7 @@ STATE_FOLDER_PREFIX: Final = "unistream-state-"
 PLACE_FOLDER_PREFIX: Final = "unistream-place-"  # of tasks that another engine runs
 
 _PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
-"""Of a full disk or a busy machine: a retry may succeed, or another machine."""
+"""Errors of a full disk or a busy machine: a retry may succeed, or another machine."""
 
 
 class LocalFolder:

@@ -82,13 +82,14 @@ class NetworkMemory:
         return self._ledger.used
 
     def partition(self, name: str, channels: int) -> PartitionMemory:
-        """For a result partition with `channels` subpartitions. Raises Transient if the pool is exhausted."""
+        """The memory of a result partition with `channels` subpartitions. Raises Transient if the pool is
+        exhausted."""
         most = channels * self.shares.exclusive + self.shares.floating
         with self._lock:
             return PartitionMemory(self._lock, self._ledger.open(name, channels, most), self.shares)
 
     def gate(self, name: str, channels: int) -> GateMemory:
-        """For a gate with `channels` remote channels. Raises Transient if the pool is exhausted."""
+        """The memory of a gate with `channels` remote channels. Raises Transient if the pool is exhausted."""
         shares = self.shares
         with self._lock:
             account = self._ledger.open(name, channels, channels * shares.exclusive + shares.floating)

@@ -117,7 +117,7 @@ class RemoteInputChannel:
         self._memory.close(self._number)
 
     def _grant(self, size: int) -> None:
-        """From any thread: the producer may send so many more bytes."""
+        """Lets the producer send so many more bytes; called from any thread."""
         with self._lock:
             remote = self._remote
             if remote is None:  # the first rows may come before `connect` has returned

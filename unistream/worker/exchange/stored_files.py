@@ -199,7 +199,7 @@ class StoredFile:
         return FrameView(partial(self._frames, channel.subpartition), place, self._rows.partition)
 
     def when_registered(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> None:
-        """Always registered."""
+        """Does nothing: the partition is always registered."""
 
     def _frames(self, subpartition: int) -> FrameReader:
         rows = self._rows

@@ -37,7 +37,7 @@ class EndedPartitions:
         return EndedView([] if channel.content is None else decode_reported(channel.content))
 
     def when_registered(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> None:
-        """Always registered."""
+        """Does nothing: the partitions are always registered."""
 
 
 class EndedView:

@@ -34,7 +34,7 @@ class Exit:
         self._lock = threading.Lock()
 
     def end(self, reason: str, ending: Ending = Ending.BROKEN) -> None:
-        """From any thread. Only the first call has an effect."""
+        """Decides the end of the worker, from any thread. Only the first call has an effect."""
         with self._lock:
             if self.decided.is_set():
                 return

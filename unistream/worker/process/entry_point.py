@@ -175,8 +175,8 @@ def _on_signals(end: Callable[[str], None], signals: tuple[signal.Signals, ...] 
 
 
 def _forget_signals() -> None:
-    """In a fork that user code makes, as a pool of `multiprocessing` does: it would wait for the locks of
-    threads that it does not have, instead of ending."""
+    """Forgets our signal handlers in a fork that user code makes, as a pool of `multiprocessing` does: it
+    would wait for the locks of threads that it does not have, instead of ending."""
     for number in STANDALONE_SIGNALS:
         if isinstance(signal.getsignal(number), _OnSignal):
             signal.signal(number, signal.SIG_DFL)

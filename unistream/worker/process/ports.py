@@ -40,7 +40,7 @@ class MemberLease(Protocol):
     """Sends heartbeats, and ends the worker when its master is silent for too long or a check fails."""
 
     def start(self, member: Member) -> None:
-        """After the registration; the lease is fresh."""
+        """Starts the heartbeats after the registration; the lease is fresh."""
 
     def keep_to(self, interval_ms: int, timeout_ms: int) -> None:
         """Uses the master's times instead of its own; before `start`."""
@@ -57,7 +57,7 @@ class ReportChannel(Protocol):
     def start(self) -> None: ...
 
     def post(self, message: ToJobManager) -> None:
-        """From any thread; never blocks."""
+        """Queues a report, from any thread; never blocks."""
 
     def close(self, timeout_s: float) -> None:
         """Sends what was posted, for at most `timeout_s`."""

@@ -38,7 +38,7 @@ OnSilence = Callable[[int, Unreachable], None]
 
 
 def unheard(_silent_ms: int, _error: Unreachable) -> None:
-    """The default."""
+    """Does nothing when the master is silent: the default of `OnSilence`."""
 
 
 class GaveUp(Unreachable):

@@ -150,7 +150,7 @@ class TaskManager:
         line.lease.start(self)
 
     def release(self, reason: str, *, rejoin: bool = False) -> None:
-        """From any thread: it has to end; `wait` returns. `rejoin`: as if it had lost its master."""
+        """Makes the worker end, from any thread: `wait` returns. `rejoin`: as if it had lost its master."""
         self._exit.end(reason, Ending.MASTER_LOST if rejoin else Ending.RELEASED)
 
     def wait(self, timeout_s: float | None = None) -> bool:

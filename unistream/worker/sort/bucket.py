@@ -130,8 +130,8 @@ class Buckets:
         return sum(bucket.write() for bucket in self._buckets.values())
 
     def take(self, stop: int = BUCKETS) -> Iterator[Bucket]:
-        """Those below `stop`, in the order of the rule's numbers; each is one of them until the next one is
-        asked for. The bucket's rows are removed by who takes it."""
+        """Takes the buckets below `stop`, in the order of the rule's numbers; each is one of them until the
+        next one is asked for. The bucket's rows are removed by who takes it."""
         for target in sorted(number for number in self._buckets if number < stop):
             yield self._buckets[target]
             self._buckets.pop(target)
@@ -149,12 +149,13 @@ def together(rows: Sequence[Batch]) -> Batch:
 
 
 def by_hash(keys: Sequence[str], level: int) -> Rule:
-    """By those bits of the key's hash that belong to `level`. After the last level a bucket has one hash."""
+    """A rule that divides by those bits of the key's hash that belong to `level`. After the last level a
+    bucket has one hash."""
     return lambda batch: buckets_of(key_hashes(batch.records, keys), BUCKETS, level)
 
 
 def by_key(keys: Sequence[str], bucket: Bucket) -> Rule | None:
-    """By the keys themselves, for keys with the same hash. None: there is only one."""
+    """A rule that divides by the keys themselves, for keys with the same hash. None: there is only one."""
     known: pa.RecordBatch | None = None
     for batch in bucket.read():
         found, _ = distinct(batch.records.select(list(keys)))

@@ -222,7 +222,7 @@ class KeySorter:
 
 
 def _divide(rows: list[Batch], buckets: Buckets, rule: Rule) -> None:
-    """Empties `rows`."""
+    """Divides `rows` among the buckets, and empties it."""
     batch = together(rows)
     rows.clear()
     buckets.add(batch, rule(batch))

@@ -217,7 +217,7 @@ class OperatorChain:
         self._nodes[0].process_watermark_status(idle)
 
     def end_bucket(self, ended: EndOfBucket) -> None:
-        """Of the only input of an operator that sorts it."""
+        """Ends a bucket of the only input of an operator that sorts it."""
         operator = self._nodes[0].operator
         if not isinstance(operator, SortsInput):
             raise ProtocolError(f"{ended} for an operator that does not sort its rows")
@@ -320,10 +320,10 @@ class FinishedChain(OperatorChain):
         self._output.emit_watermark(timestamp)
 
     def process_watermark_status(self, idle: bool) -> None:
-        """Only MAX_WATERMARK follows."""
+        """Does nothing: only MAX_WATERMARK follows."""
 
     def end_bucket(self, ended: EndOfBucket) -> None:
         """It has no rows."""
 
     def end_input(self, input_index: int) -> None:
-        """Ended before."""
+        """Does nothing: the input had ended before."""

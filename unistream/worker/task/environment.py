@@ -74,7 +74,7 @@ class TaskCounters:
     user: dict[str, int] = field(default_factory=dict)
 
     def turn_to(self, doing: Doing, now_ms: int) -> None:
-        """By the task's thread: from now on the time counts as `doing`."""
+        """Makes the time count as `doing` from now on; called by the task's thread."""
         busy, backpressured, idle = self.times(now_ms)
         self.since_ms = None  # a reader in between sees the past without the present, not the past twice
         self.busy_ms, self.backpressured_ms, self.idle_ms = busy, backpressured, idle

@@ -63,13 +63,13 @@ class Mailbox:
         self._cancelled = threading.Event()
 
     def post(self, mail: Mail) -> None:
-        """From any thread. Ignored after the task has ended."""
+        """Puts a mail into the box, from any thread. Ignored after the task has ended."""
         urgent = isinstance(mail, CheckpointCompleted | CheckpointAborted)
         (self._urgent if urgent else self._normal).append(mail)
         self._signal.set()
 
     def take(self) -> Mail | None:
-        """By the task's thread: the next mail, or None."""
+        """Takes the next mail, or None; called by the task's thread."""
         if self._urgent:
             return self._urgent.popleft()
         if self._normal:
@@ -77,7 +77,7 @@ class Mailbox:
         return None
 
     def cancel(self) -> None:
-        """From any thread: the task ends at its next step."""
+        """Makes the task end at its next step; called from any thread."""
         self._cancelled.set()
         self._signal.set()
 
@@ -86,14 +86,14 @@ class Mailbox:
         return self._cancelled.is_set()
 
     def wake(self) -> None:
-        """From any thread: the task has to step again."""
+        """Makes the task step again; called from any thread."""
         self._signal.set()
 
     def prepare_wait(self) -> None:
-        """By the task's thread before a step: a `wake` from now on ends the next `wait`."""
+        """Makes a `wake` from now on end the next `wait`; called by the task's thread before a step."""
         self._signal.clear()
 
     def wait(self, timeout_s: float | None) -> None:
-        """By the task's thread, after a step that waits. A timeout beyond the platform's limit (a timer in
-        300 years) is cut: waking early does no harm."""
+        """Waits until the task has something to do, after a step that waits; called by the task's thread. A
+        timeout beyond the platform's limit (a timer in 300 years) is cut: waking early does no harm."""
         self._signal.wait(None if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))

@@ -109,7 +109,7 @@ class TaskRun(ABC):
         """True: it has ended."""
 
     def cancel(self) -> None:
-        """From any thread; repeating it is fine."""
+        """Cancels the task, from any thread; repeating it is fine."""
         if self.cancelled_at_ms is None:
             self.cancelled_at_ms = self._clock.monotonic_ms()
         self.mailbox.cancel()

@@ -217,7 +217,7 @@ class TaskSnapshots:
         self._environment.executor.submit(self._store_in_flight, progress.barrier, progress.gathered)
 
     def _store_in_flight(self, barrier: CheckpointBarrier, gathered: Gathered) -> None:
-        """On a pool thread."""
+        """Stores the rows in flight, on a pool thread."""
         clock = self._environment.clock
         started_ms = clock.monotonic_ms()
         try:
@@ -232,7 +232,7 @@ class TaskSnapshots:
     def _store(
         self, barrier: CheckpointBarrier, snapshots: dict[OperatorUid, OperatorSnapshot], finished: bool
     ) -> None:
-        """On a pool thread."""
+        """Stores the state of the operators, on a pool thread."""
         clock = self._environment.clock
         started_ms = clock.monotonic_ms()
         try:

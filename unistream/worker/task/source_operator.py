@@ -216,7 +216,7 @@ class SourceOperator(BaseOperator):
         return self._waiting
 
     def _wake(self) -> None:
-        """From any thread."""
+        """Makes the task poll again; called from any thread."""
         self._woken.set()
         self._wake_task()
 

@@ -328,7 +328,7 @@ class StreamTask:
             self._environment.report(EndOfDataReached(attempt=self.deployment.attempt))
 
     def advance_watermark(self, timestamp: int) -> None:
-        """Of a source whose rows so far are read: event time is at `timestamp`."""
+        """Sets the event time of a source whose rows so far are read."""
         assert self._is_source_vertex, "elsewhere watermarks come with the rows"
         if timestamp > MIN_WATERMARK:
             self._chain.process_watermark(timestamp)

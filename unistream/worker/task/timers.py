@@ -55,7 +55,8 @@ class TaskTimers:
                 action(at_ms)
 
     def quiesce_all(self) -> None:
-        """The same for all remaining timers, of operators and of the task."""
+        """Fires the due ones of all remaining timers, of operators and of the task; all others, and new ones,
+        never fire."""
         self._all_quiesced = True
         left, self._heap = sorted(self._heap, key=lambda entry: entry[:2]), []
         now_ms = self._clock.wall_ms()

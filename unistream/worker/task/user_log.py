@@ -29,7 +29,7 @@ Post = Callable[[ToJobManager], None]
 
 
 def _sendable(text: str) -> str:
-    """Without halves of characters, and not too long."""
+    """The text of a line as it can be sent: without halves of characters, and not too long."""
     return text[:LINE_CHARS_MAX].encode("utf-8", "backslashreplace").decode()
 
 
@@ -111,7 +111,8 @@ class LogTail:
 
 
 class UserLog(logging.Handler):
-    """Of one TaskManager, or of one subtask of a bounded job. `begin` is called on the thread of the task."""
+    """The log of one TaskManager's tasks, or of one subtask of a bounded job. `begin` is called on the thread
+    of the task."""
 
     def __init__(self, post: Post, clock: Clock) -> None:
         super().__init__(logging.INFO)
@@ -120,7 +121,7 @@ class UserLog(logging.Handler):
         self._logs: dict[AttemptId, TaskLog] = {}
 
     def of(self, attempt: AttemptId) -> TaskLog:
-        """The same one until `end`."""
+        """The task's log, the same one until `end`."""
         return self._logs.setdefault(attempt, TaskLog(attempt, self._report_to, self._clock))
 
     def begin(self, attempt: AttemptId) -> TaskLog:
@@ -158,8 +159,8 @@ class UserLog(logging.Handler):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """In a process of its own: INFO is let through. What a root logger without handlers prints, which is
-        what is grave, it still does."""
+        """Handles what is logged, in a process of its own: INFO is let through. What a root logger without
+        handlers prints, which is what is grave, it still does."""
         root = logging.getLogger()
         added = [self, logging.lastResort] if logging.lastResort and not root.handlers else [self]
         for handler in added:
