@@ -95,14 +95,15 @@ class InKeyOrder(BaseOperator):
             self._process(self._sorter.sorted_until(number, count))
 
     def process_watermark(self, timestamp: int) -> None:
-        """In a bounded job the only one is that of the end; in a bootstrap that may be an earlier time."""
+        """Processes all rows when their end comes, which in a bounded job is the only watermark; in a
+        bootstrap that may be an earlier time."""
         assert self._keeps_state or timestamp == MAX_WATERMARK, "a watermark before the end of a bounded job"
         if not self._processed:
             self._process_all(timestamp)
         self._inner.process_watermark(timestamp)
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: CheckpointId) -> None:
-        """Without a watermark this is the end of the rows."""
+        """Processes all rows if there was no watermark: then the barrier is their end."""
         if not self._processed:
             self._process_all(MIN_WATERMARK)
         self._inner.prepare_snapshot_pre_barrier(checkpoint_id)

@@ -241,7 +241,7 @@ class BroadcastLookupJoin(BaseOperator):
 
 
 class _Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """On what the meaning of stored dimension rows depends."""
+    """The setting on which the meaning of stored dimension rows depends."""
 
     keys: Sequence[str]
     latest_by: str | None = None

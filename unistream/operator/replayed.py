@@ -29,7 +29,7 @@ REPLAYED_COLUMNS: Final = pa.schema(
 """What is needed of a letter."""
 
 LETTERS_INPUT: Final = 0
-"""Only rows of the first input become letters."""
+"""The only input whose rows become letters."""
 
 
 class Replayed(BaseOperator):

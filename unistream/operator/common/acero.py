@@ -36,7 +36,7 @@ def group(table: pa.Table, keys: Sequence[str], specs: Sequence[Sequence[Any]]) 
 
 
 def _references(names: Sequence[str]) -> list[Any]:
-    """Of columns: Arrow takes a text that begins with a dot for a path."""
+    """References to columns: Arrow takes a text that begins with a dot for a path."""
     return [pc.field(name) if name.startswith(".") else name for name in names]
 
 

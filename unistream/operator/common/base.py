@@ -41,10 +41,10 @@ class BaseOperator:
         self._output = output
 
     def initialize_state(self, state: OperatorState) -> None:
-        """Restores nothing."""
+        """Restores nothing: the operator has no state."""
 
     def open(self) -> None:
-        """Acquires nothing."""
+        """Acquires nothing, such as files or connections."""
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
         self.output.emit(batch)
@@ -53,28 +53,28 @@ class BaseOperator:
         """Has no event timers."""
 
     def process_watermark_status(self, idle: bool) -> None:
-        """Buffers nothing."""
+        """Does nothing: the operator buffers nothing."""
 
     def end_input(self, input_index: int) -> None:
-        """Buffers nothing."""
+        """Does nothing: the operator buffers nothing."""
 
     def finish(self) -> None:
-        """Buffers nothing."""
+        """Does nothing: the operator buffers nothing."""
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: CheckpointId) -> None:
-        """Buffers nothing."""
+        """Does nothing: the operator buffers nothing."""
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         return OperatorSnapshot()
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
-        """Commits nothing."""
+        """Does nothing: the operator commits nothing."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: CheckpointId) -> None:
-        """Drops nothing."""
+        """Does nothing: the operator has nothing to drop."""
 
     def close(self) -> None:
-        """Releases nothing."""
+        """Does nothing: the operator has acquired nothing."""
 
     def user_error(
         self, what: str, error: BaseException | None = None, row: int | None = None

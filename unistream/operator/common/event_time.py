@@ -74,7 +74,7 @@ class AssignTimestampsAndWatermarks(ForwardsRows):
 
     @property
     def column(self) -> str:
-        """With the event times."""
+        """The name of the column with the event times."""
         return self._column
 
     def used_columns(

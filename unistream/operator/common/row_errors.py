@@ -161,7 +161,8 @@ def _json(row: pa.RecordBatch) -> str:
 
 
 def _value(column: pa.Array) -> Any:
-    """Of the one row. Maps are objects, as sources and sinks have them, unless one has a key twice."""
+    """The value of the one row. Maps are objects, as sources and sinks have them, unless one has a key
+    twice."""
     if is_of_objects(column.type):
         with suppress(KeyError):
             return column.to_pylist(maps_as_pydicts="strict")[0]

@@ -77,9 +77,10 @@ class RowOperator(BaseOperator):
     def apart(
         self, batch: Batch, error: Exception, attempt: Callable[[Batch], T], *, row_wise: bool = True
     ) -> tuple[Batch, list[T]]:
-        """After `attempt(batch)` raised `error`: the rows that do not fail, and the results of their ranges,
-        in order; letters of the others are sent. `row_wise`: a row fails or not whatever the others are, so
-        `attempt` may be called with a part of them; otherwise all rows fail."""
+        """Tells failing rows from others after `attempt(batch)` raised `error`: the rows that do not fail,
+        and the results of their ranges, in order; letters of the others are sent. `row_wise`: a row fails
+        or not whatever the others are, so `attempt` may be called with a part of them; otherwise all rows
+        fail."""
         if row_wise:
             good, bad = bisected(
                 batch.num_rows, lambda i, j: attempt(batch.slice(i, j - i)), self.errors.takes

@@ -191,7 +191,7 @@ class TakenRows:
 
 
 class _RowsAsGiven(TakenRows):
-    """As long as the schema is not known. `rows`: copies."""
+    """The rows as they were given, for as long as the schema is not known. `rows`: copies."""
 
     def __init__(self, place: Place | None, rows: list[Any] | None = None) -> None:
         self.rows: list[Any] = [] if rows is None else rows

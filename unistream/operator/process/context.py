@@ -100,7 +100,7 @@ class ProcessContext(Clocks):
         return self._times[self._place.position]
 
     def rows_come(self, place: Place, times: pa.Int64Array | None) -> None:
-        """Those of a batch, with these event times: the current one is that at `place`."""
+        """Takes the rows of a batch, with these event times: the current one is that at `place`."""
         self._place, self._times, self._time = place, times, None
 
     def timer_comes(self, at: int) -> None:
@@ -108,7 +108,7 @@ class ProcessContext(Clocks):
         self._place, self._times, self._time = None, None, at
 
     def enter(self) -> None:
-        """In a bounded job: the rows, or a timer, of the current key come."""
+        """Takes up the current key in a bounded job: its rows, or a timer of it, come."""
         for value in self._held.values():
             value.enter()
 
@@ -262,7 +262,7 @@ SideSchemas: TypeAlias = Mapping[str, pa.Schema]
 
 
 def row_schemas(returns: pa.Schema | None, side_outputs: SideSchemas | None) -> dict[str | None, RowSchema]:
-    """For a `Collector`: those of the main output and of side outputs."""
+    """The schemas of the main output and of side outputs, for a `Collector`."""
     sides = side_outputs or {}
     return {None: RowSchema(returns), **{tag: RowSchema(schema) for tag, schema in sides.items()}}
 
@@ -353,8 +353,8 @@ def declared(function: object, kind: type[Declared]) -> tuple[Declared, ...]:
 
 
 def declarations(function: object, kind: type[Declared]) -> list[Declared]:
-    """The same, possibly several with the same name. An attribute of a class hides that of its base
-    classes."""
+    """Descriptors of one kind as `declared` finds them, possibly several with the same name. An attribute of
+    a class hides that of its base classes."""
     found: dict[str, object] = {}
     spaces = [*(vars(cls) for cls in reversed(type(function).__mro__)), getattr(function, "__dict__", {})]
     for space in spaces:

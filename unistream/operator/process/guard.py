@@ -10,7 +10,7 @@ from unistream.operator.process.undo import Undo
 
 
 class CallGuard:
-    """Of one operator.
+    """The guard of one operator's calls.
 
     Attributes:
         undo: What its state and timers note their changes in.

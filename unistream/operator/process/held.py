@@ -48,8 +48,8 @@ class HeldValue:
 
 
 class HeldInteger(HeldValue):
-    """The same for int64, with the check in place: a call less for each row. The first range is that of one
-    digit of CPython, which it compares faster."""
+    """A held int64, with the check in place: a call less for each row. The first range is that of one digit
+    of CPython, which it compares faster."""
 
     __slots__ = ()
 

@@ -128,9 +128,9 @@ class KeyedProcessOperator(KeyedOperator):
     def _process_in_time(
         self, batch: Batch, rows: RowsByKey, of_keys: Iterable[tuple[Any, KeyValues, int]], until: int
     ) -> None:
-        """In a bootstrap timers fire between the rows of a key, as in a stream whose rows come in the order
-        of time, each behind the watermark just before it. Keys before this one have no more rows here, so
-        their timers may fire as well. `of_keys`: each with the number of its rows."""
+        """Processes rows in a bootstrap, where timers fire between the rows of a key, as in a stream whose
+        rows come in the order of time, each behind the watermark just before it. Keys before this one have no
+        more rows here, so their timers may fire as well. `of_keys`: each with the number of its rows."""
         assert batch.timestamps is not None, "there is a watermark"
         process, times = self._process_element, iter(column_values(batch.timestamps))
         with self._elements(batch) as (context, out):
@@ -156,7 +156,7 @@ class KeyedProcessOperator(KeyedOperator):
 
     @contextmanager
     def _elements(self, batch: Batch) -> Iterator[tuple[ProcessContext, Collector]]:
-        """For `process_element` of each row; emits what that has emitted."""
+        """The context and the output for `process_element` of each row; emits what that has emitted."""
         context, out = self._ready(), Collector(self._schemas)
         context.rows_come(out.place, batch.timestamps)
         context.has_key, context.time_domain = True, None

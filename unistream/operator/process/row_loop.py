@@ -43,7 +43,7 @@ def loop(rows, process, context, out, key_values):
 
 
 def rows_of(batch: Batch, keys: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """For each row its position, its key and its values, for `loop_over_keys`."""
+    """The position, the key and the values of each row, for `loop_over_keys`."""
     return row_tuples(batch.records.columns, positions(batch.num_rows), keys)
 
 

@@ -88,7 +88,8 @@ def keyed_pieces(
 
 
 def column_pieces(timers: TimerColumns) -> Iterator[Piece] | None:
-    """The same for timers in columns. Without timers there may be pieces without rows."""
+    """The current timers, which are in columns, in pieces as `keyed_pieces` makes them. Without timers there
+    may be pieces without rows."""
     now = timers.all()
 
     def pieces() -> Iterator[Piece]:

@@ -87,7 +87,7 @@ class _Handle:
 
 
 class UndoableValue(_Handle):
-    """`port.state.ValueState`."""
+    """A `port.state.ValueState` whose changes can be taken back."""
 
     __slots__ = ("value",)
 
@@ -136,7 +136,7 @@ class UndoableList(_Handle):
 
 
 class UndoableMap(_Handle):
-    """`port.state.MapState`."""
+    """A `port.state.MapState` whose changes can be taken back."""
 
     __slots__ = ()
 

@@ -70,7 +70,7 @@ class CommitRounds:
         return isinstance(self._committer, SeesEmptyCheckpoints)
 
     def close(self) -> None:
-        """At once, or at the end of the current call."""
+        """Closes the committer at once, or at the end of the current call."""
         with self._guard:
             if self._running:
                 self._closing = True

@@ -120,12 +120,12 @@ class CommittingOperator(SinkOperator):
         )
 
     def _commit_now(self, permit: CommitPermit) -> None:
-        """On this thread."""
+        """Commits what is due, on this thread."""
         due = self._committables.due(permit.checkpoint_id)
         self._done(permit, due, self._open_rounds().run(permit, due))
 
     def _commit_soon(self, permit: CommitPermit) -> None:
-        """In the background, after the current commit."""
+        """Commits what is due in the background, after the current commit."""
         if self._busy:
             if self._waiting is None or self._waiting.checkpoint_id < permit.checkpoint_id:
                 self._waiting = permit
@@ -351,6 +351,6 @@ def _connector_of(committer: Committer, sink: Sink) -> str:
 
 
 def _known(watermark: int | None) -> int | None:
-    """For people and programs, to whom no watermark yet is none. Between operators it is one: it holds back
-    the others of its checkpoint, as that of an idle subtask, None, does not."""
+    """The watermark for people and programs, to whom no watermark yet is none. Between operators it is one:
+    it holds back the others of its checkpoint, as that of an idle subtask, None, does not."""
     return None if watermark == MIN_WATERMARK else watermark

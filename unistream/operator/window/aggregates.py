@@ -229,8 +229,8 @@ class AggregatePlan:
         return any(rule_type(partials.schema.field(name).type) is not None for name in self.sums)
 
     def merge_runs(self, partials: pa.Table, starts: Starts, extra_keys: Sequence[str] = ()) -> pa.Table:
-        """The same of partials that are in the order of their keys, which stays. `starts`: of each key (and
-        value of `extra_keys`); the first is 0."""
+        """Merges partials as `merge`, where they are in the order of their keys, which stays. `starts`: of
+        each key (and value of `extra_keys`); the first is 0."""
         if len(starts) == partials.num_rows:
             return partials
         sizes = np.diff(starts, append=partials.num_rows)

@@ -148,7 +148,7 @@ def as_floats(sums: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _free_name(table: pa.Table, number: int) -> str:
-    """Of a column that exists during a grouping only."""
+    """The name of a column that exists during a grouping only."""
     name = f"__{number}"
     while name in table.column_names:
         name = f"_{name}"
@@ -178,7 +178,7 @@ def _may_leave(values: pa.ChunkedArray) -> bool:
 
 
 def _sum_type(kind: pa.DataType) -> pa.DataType:
-    """Of sums of integers of 64 bits, or of decimal128."""
+    """The type of sums of integers of 64 bits, or of decimal128."""
     return pa.decimal128(38, kind.scale) if pa.types.is_decimal(kind) else kind
 
 

@@ -20,7 +20,7 @@ PANE: Final = "__pane"
 
 
 class HeldPartials:
-    """Of one subtask.
+    """The partials of one subtask that wait.
 
     Attributes:
         rows: How many there are.
@@ -41,12 +41,12 @@ class HeldPartials:
         return min(self._lowest_of_several, min(self._of_pane, default=MAX_WATERMARK))
 
     def add(self, partials: pa.Table, pane_end: int) -> None:
-        """Of one pane."""
+        """Adds partials of one pane."""
         self._of_pane.setdefault(pane_end, []).append(partials)
         self.rows += partials.num_rows
 
     def add_several(self, partials: pa.Table, lowest: int) -> None:
-        """Of several panes, with PANE. `lowest`: end of the lowest one."""
+        """Adds partials of several panes, with PANE. `lowest`: end of the lowest one."""
         self._of_several.append(partials)
         self._lowest_of_several = min(self._lowest_of_several, lowest)
         self.rows += partials.num_rows
@@ -86,7 +86,8 @@ class HeldPartials:
         return [table for table in closed if table.num_rows]
 
     def _merged(self, tables: list[pa.Table], *extra_keys: str) -> list[pa.Table]:
-        """As they are, if a sum would not fit: what is sent on has the types that sums have as a rule."""
+        """The tables merged into one, or as they are if a sum would not fit: what is sent on has the types
+        that sums have as a rule."""
         if len(tables) < 2:
             return tables
         merged = self._plan.merge(pa.concat_tables(tables), extra_keys)

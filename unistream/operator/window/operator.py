@@ -331,7 +331,8 @@ class WindowAggregate(BaseOperator):
                 ends, rows = [], 0
 
     def _fire_together(self, ends: Sequence[int]) -> None:
-        """In their order; keys of a window in the order in which they came."""
+        """Fires several windows together, in their order; keys of a window in the order in which they
+        came."""
         if len(ends) == 1:  # it may be large
             self._fire(ends[0])
             return
