@@ -85,7 +85,7 @@ class Column:
             self.valid[:count] &= self._expires[:count] > self._life.now()
 
     def filled(self, count: int) -> npt.NDArray[np.bool_]:
-        """Of the first `count` slots those with a value."""
+        """Which of the first `count` slots have a value."""
         self._reach(count)
         return self.valid[:count]
 

@@ -35,7 +35,7 @@ def flattened(
 def entry_keys(
     descriptor: MapStateDescriptor, keys: Sequence[Any], map_keys: pa.Array, places: Places | None
 ) -> tuple[Sequence[Any], list[Any]]:
-    """For each entry the key and the map key."""
+    """The key and the map key of each entry."""
     name = descriptor.name
     wanted = python_values(name, conformed(name, map_keys, descriptor.key_type))
     check_count(name, map_keys, len(keys if places is None else places))

@@ -43,17 +43,17 @@ class Cells(Protocol):
     """One Python value for each of many keys."""
 
     def seen(self, keys: Sequence[Any]) -> list[Any]:
-        """As a reader sees them, which may renew or remove them; None where there is none."""
+        """The values as a reader sees them, which may renew or remove them; None where there is none."""
 
     def live(self, keys: Sequence[Any]) -> list[Any]:
-        """As a writer sees them; they may be changed in place."""
+        """The values as a writer sees them; they may be changed in place."""
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        """None removes."""
+        """Writes one value for each key; None removes."""
 
 
 class Numbers(Protocol):
-    """The same as an array; `port.state.ColumnState` with a writer's view."""
+    """One number for each of many keys, as an array; `port.state.ColumnState` with a writer's view."""
 
     def get(self, keys: Sequence[Any]) -> pa.Array: ...
 
@@ -86,7 +86,7 @@ class ReducingColumn:
 
 
 class FoldedColumn:
-    """The same with a function that numpy has."""
+    """Reducing state whose function numpy has, many keys at a time."""
 
     def __init__(self, descriptor: ReducingStateDescriptor, numbers: Numbers, fold: Fold) -> None:
         storage = storage_type(descriptor.type)
@@ -251,7 +251,7 @@ class KeyRows:
         return (values[start:stop] for start, stop in pairwise(self.edges))
 
     def folded(self, fold: Callable[[Any, Any], Any], found: Sequence[Any]) -> list[Any]:
-        """For each key the `found` value, if any, folded with its values."""
+        """Folds the values of each key with its `found` value, if any."""
         if len(self.values) == len(self.keys):
             pairs = zip(found, self.values, strict=True)
             return [value if old is None else fold(old, value) for old, value in pairs]

@@ -244,7 +244,7 @@ class _Ranges:
 
 
 class _Whole:
-    """For a handle without checksums of parts: checks the whole file."""
+    """A handle without checksums of parts: the whole file is checked."""
 
     def __init__(self, handle: KeyedHandle, reader: StateReader) -> None:
         self._handle = handle

@@ -88,7 +88,8 @@ def _pack_text(column: pa.Array) -> Codes:
 
 @cache
 def _paddings() -> pa.Array:
-    """By length of the text. Made at first use: the first array of a process loads pandas, if installed."""
+    """The paddings by length of the text. Made at first use: the first array of a process loads pandas, if
+    installed."""
     return pa.array([b"\0" * (TEXT_BYTES_MAX + 1 - n) for n in range(TEXT_BYTES_MAX + 1)], pa.large_binary())
 
 

@@ -1,4 +1,4 @@
-"""From stored files to an operator's state: only the parts that belong to this subtask."""
+"""Reads an operator's state from stored files: only the parts that belong to this subtask."""
 
 from __future__ import annotations
 

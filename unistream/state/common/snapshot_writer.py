@@ -1,4 +1,4 @@
-"""From an operator's snapshot in memory to stored files, in the background.
+"""Writes an operator's snapshot in memory to stored files, in the background.
 
 A keyed table becomes one Arrow IPC file whose record batches belong to one key group each, ascending, so that
 a rescaled subtask reads a contiguous range of batches (see `keyed_files`). A backend's own files are copied;
@@ -58,7 +58,7 @@ class FolderWriter:
         return self.writer.write(file_hint(self.uid, name_hint, "msgpack"), content)
 
     def open(self, name_hint: str) -> StateFile:
-        """A table."""
+        """Opens a file for a table."""
         return self.writer.open(file_hint(self.uid, name_hint, "arrow"))
 
     def copy(self, name_hint: str, path: Path, *, shared: bool = False) -> FileRef:

@@ -98,7 +98,7 @@ class HashMapStateBackend:
         self._current.key = key
 
     def keys(self, name: str) -> Iterator[KeyTuple]:
-        """As of now: the state may change meanwhile."""
+        """The keys of a state as of now: it may change meanwhile."""
         state = self._states.get(name)
         if state is None:
             return iter(self._restored_keys(name))

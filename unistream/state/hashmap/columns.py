@@ -87,7 +87,7 @@ class _SlotHandle:
 
 
 class SlotValue(_SlotHandle):
-    """`port.state.ValueState`."""
+    """A `port.state.ValueState` over a slot of a column."""
 
     def value(self) -> Any:
         return self._read()
@@ -100,7 +100,7 @@ class SlotValue(_SlotHandle):
 
 
 class SlotReducing(_SlotHandle):
-    """`port.state.AppendingState`."""
+    """A `port.state.AppendingState` over a slot of a column."""
 
     def get(self) -> Any:
         return self._read()
@@ -178,7 +178,7 @@ class RowColumn(_Turns):
 
 
 class ListColumn(_Turns):
-    """`port.state.ListColumnState`."""
+    """A `port.state.ListColumnState` over rows in memory."""
 
     def __init__(
         self, descriptor: StateDescriptor, handle: Any, current: CurrentKey, rows: Rows, life: Lifetime | None
@@ -209,7 +209,7 @@ class ListColumn(_Turns):
 
 
 class MapColumn(_Turns):
-    """`port.state.MapColumnState`."""
+    """A `port.state.MapColumnState` over rows in memory."""
 
     _descriptor: MapStateDescriptor
 

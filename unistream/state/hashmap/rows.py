@@ -49,7 +49,7 @@ class Rows:
         return token, frozen
 
     def thaw(self, token: int) -> None:
-        """By any thread, when the copy is no longer read. Twice is fine."""
+        """Drops a copy that is no longer read; called by any thread. Twice is fine."""
         self._frozen.pop(token, None)
 
     def owned(self, key: Any) -> Any:
@@ -102,7 +102,7 @@ class ValueHandle(RowHandle):
 
 
 class NestedValueHandle(ValueHandle):
-    """The same for values that a user may change in place before `update`."""
+    """`port.state.ValueState` of values that a user may change in place before `update`."""
 
     __slots__ = ()
 
@@ -111,7 +111,7 @@ class NestedValueHandle(ValueHandle):
 
 
 class ListHandle(RowHandle):
-    """`port.state.ListState`."""
+    """A `port.state.ListState` over rows in memory."""
 
     __slots__ = ()
 
@@ -152,7 +152,7 @@ def conformed(conform: Conform, values: Iterable[Any]) -> list[Any]:
 
 
 class MapHandle(RowHandle):
-    """`port.state.MapState`."""
+    """A `port.state.MapState` over rows in memory."""
 
     __slots__ = ("_conform_key",)
 

@@ -232,7 +232,7 @@ def load_rows(
 
 
 def load_column(column: Column, batch: pa.RecordBatch, codec: KeyCodec, expiry_ms: int) -> None:
-    """As `load_rows`, into a column."""
+    """Adds stored rows to a column, as `load_rows` adds them to rows."""
     descriptor = column.descriptor
     keys = codec.encode(batch.select(codec.schema.names))
     values = converted(batch.column(VALUE_COLUMN), descriptor.stored_type)

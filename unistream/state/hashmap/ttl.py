@@ -45,7 +45,7 @@ class TtlHandle(RowHandle):
         self._life = life
 
     def _put(self, value: Any) -> None:
-        """None removes."""
+        """Sets the value of the current key, which lives from now; None removes."""
         if value is None:
             self.clear()
         else:
@@ -53,7 +53,7 @@ class TtlHandle(RowHandle):
 
 
 class TtlValueHandle(TtlHandle):
-    """`port.state.ValueState`."""
+    """A `port.state.ValueState` whose value expires."""
 
     __slots__ = ()
 

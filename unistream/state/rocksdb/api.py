@@ -247,7 +247,7 @@ def shown_as_database(folder: Path) -> None:
 
 
 def database_files(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Of a checkpoint's folder: the files with rows, and the metadata files."""
+    """The files in a checkpoint's folder: those with rows, and those with metadata."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
     rows = [path for path in files if path.suffix == ".sst"]
     return rows, [path for path in files if path.name.startswith(_METADATA)]

@@ -129,7 +129,7 @@ class RocksDbStateBackend:
         self._current.key = key
 
     def keys(self, name: str) -> Iterator[KeyTuple]:
-        """As of now: the state may change meanwhile."""
+        """The keys of a state as of now: it may change meanwhile."""
         codec = self._codec
         if codec is None:
             return
@@ -262,7 +262,7 @@ class RocksDbStateBackend:
 
 
 def rocksdb_tuning(config: Configuration) -> RocksDbTuning:
-    """From `state.backend.rocksdb.*`."""
+    """The tuning that the options `state.backend.rocksdb.*` make."""
     return RocksDbTuning(
         write_buffer_ratio=config.get(options.ROCKSDB_WRITE_BUFFER_RATIO),
         threads=config.get(options.ROCKSDB_THREADS),

@@ -123,12 +123,12 @@ def _same(value: Any) -> Any:
 
 
 def _lowered(kind: pa.DataType) -> _Change | None:
-    """To a type of msgpack."""
+    """A change of values of this type to a type of msgpack; None: it has them as they are."""
     return (lambda value: pa.scalar(value, kind).value) if _in_nanoseconds(kind) else None
 
 
 def _lifted(kind: pa.DataType) -> _Change | None:
-    """And back."""
+    """A change of what msgpack gives back to values of this type; None: they are those already."""
     if _in_nanoseconds(kind):
         return lambda stored: pa.scalar(stored, kind).as_py()
     if pa.types.is_timestamp(kind) and kind.tz is not None:

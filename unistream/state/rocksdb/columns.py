@@ -90,7 +90,7 @@ class CellColumn:
         return [None if cell is None else load(cell) for cell in cells]
 
     def shown_rows(self, keys: Sequence[Any]) -> list[list[tuple[bytes, Any]]]:
-        """For each key its rows with the values that a reader sees."""
+        """The rows of each key with the values that a reader sees."""
         found = self._rows(keys)
         rows = [row for of_key in found for row in of_key]
         seen = iter(self.shown([row for row, _ in rows], [cell for _, cell in rows]))
@@ -102,7 +102,7 @@ class CellColumn:
         self._families.write((row, None) for found in self._rows(keys) for row, _ in found)
 
     def _rows(self, keys: Sequence[Any]) -> list[list[tuple[bytes, bytes]]]:
-        """For each key its rows: those that begin with it."""
+        """The rows of each key: those that begin with it."""
         families = self._families
         return [list(rows_from(families[key[:GROUP_BYTES]], key)) for key in keys]
 

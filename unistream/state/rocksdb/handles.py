@@ -73,7 +73,7 @@ class _Cells:
         self._delete(self._current.key)
 
     def _read(self, key: bytes) -> Any:
-        """As a reader sees it, which may renew or remove it."""
+        """The value of a cell as a reader sees it, which may renew or remove it."""
         stored, life = self._families[key[:GROUP_BYTES]].get(key), self._life
         if stored is None:
             return None
@@ -89,14 +89,14 @@ class _Cells:
         return self._load(value)
 
     def _live(self, key: bytes) -> Any:
-        """As a writer sees it."""
+        """The value of a cell as a writer sees it."""
         stored, life = self._families[key[:GROUP_BYTES]].get(key), self._life
         if stored is None or life is None:
             return None if stored is None else self._load(stored)
         return None if expiry_of(stored) <= life.now() else self._load(stored[TIME_BYTES:])
 
     def _write(self, key: bytes, value: Any) -> None:
-        """None removes."""
+        """Writes the value of a cell; None removes."""
         if value is None:
             self._delete(key)
         else:
@@ -140,7 +140,7 @@ class ValueHandle(_Cells):
 
 
 class TtlValueHandle(_Cells):
-    """`port.state.ValueState`."""
+    """A `port.state.ValueState` with a time to live."""
 
     __slots__ = ()
 

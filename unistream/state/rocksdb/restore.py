@@ -1,4 +1,4 @@
-"""From what was stored to the local databases of a backend.
+"""Builds the local databases of a backend from what was stored.
 
     tables                    written row by row
     files of a shard          opened as they are; at the edges rows of other subtasks are deleted

@@ -66,7 +66,7 @@ def encode_descriptors(
     next_number: int,
     shards: Iterable[Groups],
 ) -> bytes:
-    """For `FileSet.descriptors`."""
+    """The description of a store for `FileSet.descriptors`, which `decode_descriptors` reads."""
     states = tuple(
         StoredState(
             name=layout.name,
@@ -89,7 +89,8 @@ def encode_descriptors(
 
 
 def decode_descriptors(content: bytes) -> tuple[Descriptors, pa.Schema, list[Layout]]:
-    """With the key columns and the layouts that they encode. Raises CorruptSnapshot."""
+    """The description of a store, with the key columns and the layouts that it encodes. Raises
+    CorruptSnapshot."""
     try:
         found = msgspec.msgpack.decode(content, type=Descriptors)
         layouts = [Layout(s.name, s.kind, s.pickled, _schema(s.schema), s.family) for s in found.states]

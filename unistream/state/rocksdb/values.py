@@ -63,7 +63,7 @@ class Layout:
 
     @cached_property
     def dump(self) -> Dump:
-        """For a value of a function, which it brings into its form."""
+        """A function that encodes a value of a function, which it brings into its form."""
         if self.pickled:
             return pickler(self.name, key_schema_of(self.schema))
         conform, encode = conformer(self.name, self.value_type), self.encode
@@ -71,7 +71,7 @@ class Layout:
 
     @cached_property
     def encode(self) -> Dump:
-        """For a value of a table; pickled ones stay as they are."""
+        """A function that encodes a value of a table; pickled ones stay as they are."""
         return bytes if self.pickled else dumper(self.value_type)
 
     @cached_property
@@ -80,7 +80,7 @@ class Layout:
 
     @cached_property
     def dump_key(self) -> Dump:
-        """For a map's key of a function."""
+        """A function that encodes a map's key of a function."""
         conform, encode = key_conformer(self.name, self._key_type), dumper(self._key_type)
         return lambda key: encode(conform(key))
 
