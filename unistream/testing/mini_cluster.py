@@ -190,7 +190,7 @@ class MiniCluster(Closing):
         return self._cluster.dispatcher.task_managers()
 
     def kill(self, task_manager: TaskManagerId) -> None:
-        """As if its process were killed: the master gets no more messages from it.
+        """Ends a worker as if its process were killed: the master gets no more messages from it.
 
         Raises:
             ConfigError: there is no such worker.

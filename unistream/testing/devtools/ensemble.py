@@ -92,12 +92,12 @@ class ZooKeeperEnsemble(Closing):
 
     @property
     def address(self) -> str:
-        """For clients: all members."""
+        """The address for clients: all members."""
         return ",".join(f"{HOST}:{port}" for port in self.ports)
 
     @property
     def secure_address(self) -> str:
-        """For clients by TLS: all members."""
+        """The address for clients that use TLS: all members."""
         return ",".join(f"{HOST}:{port}" for port in self._secure_ports)
 
     @property
@@ -113,7 +113,7 @@ class ZooKeeperEnsemble(Closing):
         return self
 
     def start(self, *members: int) -> None:
-        """Those that do not run; returns when all of them serve.
+        """Starts those members that do not run; returns when all of them serve.
 
         Raises:
             Unreachable: one of them does not, after START_S; its log is named.
@@ -125,7 +125,7 @@ class ZooKeeperEnsemble(Closing):
             self._wait_until_it_serves(member)
 
     def kill(self, *members: int) -> None:
-        """Without a farewell to clients and to other members."""
+        """Kills members, without a farewell to clients and to other members."""
         for member in members:
             child = self._running.pop(member)
             child.kill()

@@ -97,7 +97,7 @@ def _is_complete(folder: Path, fingerprint: str) -> bool:
 
 
 def _download(pom: Path, folder: Path, fingerprint: str) -> None:
-    """Into a folder next to it, then renamed: never visible in part."""
+    """Downloads the jars into a folder next to it, then renames that: never visible in part."""
     mvn = _command("mvn", "Maven 3.6 or newer (Debian: apt-get install maven)")
     with tempfile.TemporaryDirectory(prefix=".kafka-", dir=folder.parent) as work:
         own_pom = Path(work) / "pom.xml"

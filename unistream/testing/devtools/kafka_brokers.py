@@ -68,7 +68,7 @@ class KafkaBrokers(Closing):
 
     @property
     def address(self) -> str:
-        """For clients: all brokers."""
+        """The address for clients: all brokers."""
         return ",".join(f"{HOST}:{ports[0]}" for ports in self._ports.values())
 
     @property
@@ -84,7 +84,8 @@ class KafkaBrokers(Closing):
         return self
 
     def start(self, *numbers: int) -> None:
-        """Those that do not run; returns when the cluster has all of them, and each partition all replicas.
+        """Starts those brokers that do not run; returns when the cluster has all of them, and each partition
+        all replicas.
 
         Raises:
             Unreachable: it has not, after START_S; the folder of the logs is named.
@@ -98,14 +99,14 @@ class KafkaBrokers(Closing):
         self._await(self._is_whole, "is whole")
 
     def kill(self, *numbers: int) -> None:
-        """Without a farewell to clients and to other brokers."""
+        """Kills brokers, without a farewell to clients and to other brokers."""
         for number in numbers:
             child = self._running.pop(number)
             child.kill()
             child.wait(timeout=STOP_S)
 
     def stop(self, *numbers: int) -> None:
-        """As an administrator does: it hands over what it leads first."""
+        """Stops brokers as an administrator does: each hands over what it leads first."""
         for number in numbers:
             child = self._running.pop(number)
             end(process_id(child.pid) or ProcessId(child.pid, 0), STOP_S)
@@ -130,7 +131,7 @@ class KafkaBrokers(Closing):
             return 0
 
     def coordinator(self) -> int:
-        """Of all transactions; 0: there is none now."""
+        """The broker that coordinates all transactions; 0: there is none now."""
         return self.leader("__transaction_state", 0)
 
     def move(self, topic: str, replicas: Mapping[int, Sequence[int]]) -> None:
@@ -159,7 +160,7 @@ class KafkaBrokers(Closing):
 
     @property
     def _bootstrap(self) -> str:
-        """Of those that run."""
+        """The addresses of the brokers that run."""
         return ",".join(f"{HOST}:{self._ports[number][0]}" for number in self._running)
 
     def _home(self, number: int) -> Path:

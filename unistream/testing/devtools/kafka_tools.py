@@ -15,7 +15,7 @@ PACE_ROWS: Final = 256  # how many records are sent between two looks at the clo
 
 @contextlib.contextmanager
 def admin_client(bootstrap: str, timeout_s: float = TIMEOUT_S) -> Iterator[Any]:
-    """Raises Unreachable."""
+    """A client for administrators, closed afterwards. Raises Unreachable."""
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 

@@ -133,7 +133,13 @@ class SecuredKafka(Closing):
         config = ",".join(f"{name}={rate}" for name, rate in bytes_per_s.items())
         self._tool(
             "kafka.admin.ConfigCommand",
-            *("--alter", "--add-config", config, "--entity-type", "users", "--entity-name", user),
+            "--alter",
+            "--add-config",
+            config,
+            "--entity-type",
+            "users",
+            "--entity-name",
+            user,
         )
 
     def _tool(self, main: str, *words: str) -> None:

@@ -132,8 +132,8 @@ def kafka_command(
 
 
 def _kafka_for_people(folder: Path, ports: Sequence[int]) -> list[str]:
-    """As Kafka is unless it is configured: a topic is made when a program first writes to it. (Sources and
-    sinks of this package never make one: a name that was mistyped is refused.)"""
+    """A command for Kafka as it is unless it is configured: a topic is made when a program first writes to
+    it. (Sources and sinks of this package never make one: a name that was mistyped is refused.)"""
     return kafka_command(folder, ports, "auto.create.topics.enable=true\n")
 
 

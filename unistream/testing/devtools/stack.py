@@ -159,7 +159,7 @@ class LocalStack(Closing):
         return f"{HOST}:{record.ports[0]}"
 
     def process(self, server: str) -> ProcessId:
-        """For tests that kill it."""
+        """The process of a server, for tests that kill it."""
         return _read(self._folder).servers[server].process
 
     def log_tail(self, server: str, lines: int = 50) -> str:
@@ -284,7 +284,8 @@ def _launch(folder: Path, spec: ServerSpec, launch: Launcher, as_usual: bool) ->
 def chosen_ports(
     kept: Sequence[int], fresh: Sequence[int], usual: int | None, is_free: Callable[[int], bool]
 ) -> tuple[int, ...]:
-    """Of a server that is started. Clients know the first, so that is the usual one if it can be had.
+    """The ports of a server that is started. Clients know the first, so that is the usual one if it can be
+    had.
 
     Args:
         kept: Those of its last start, which stay where they are free.

@@ -48,8 +48,8 @@ def bootstrap_in_stages(
     commits: bool = True,
     copies: bool = False,
 ) -> Manifest:
-    """The same for a bootstrap, whose savepoint is written. `commits`: what it lists is committed, too.
-    `copies`: each place is run twice, and one of the two attempts wins.
+    """Runs a bootstrap stage by stage in this thread, and writes its savepoint. `commits`: what it lists is
+    committed, too. `copies`: each place is run twice, and one of the two attempts wins.
 
     Raises:
         ConfigError: there is a savepoint already.

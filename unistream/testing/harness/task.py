@@ -246,7 +246,7 @@ class TaskJob:
         return self.tasks[SubtaskId(VertexId(vertex), index)]
 
     def subtasks(self, vertex: str, *indexes: int) -> list[SubtaskId]:
-        """For `run`. No `indexes`: all of them."""
+        """The subtasks of a vertex, for `run`. No `indexes`: all of them."""
         chosen = indexes or range(self.graph.vertex(VertexId(vertex)).parallelism)
         return [SubtaskId(VertexId(vertex), index) for index in chosen]
 
@@ -374,7 +374,8 @@ class TaskJob:
 
     @cached_property
     def _state_folder(self) -> Path:
-        """For keyed state on disk. Jobs do not share one, as their attempts have the same names."""
+        """The folder for keyed state on disk. Jobs do not share one, as their attempts have the same
+        names."""
         folder = Path(tempfile.mkdtemp(prefix="unistream-task-job-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         return folder

@@ -80,7 +80,7 @@ def run_batch(
 
 
 def outcomes(seeds: Sequence[int], *, jobs: int, run: RunSeed = run_seed) -> Iterator[Outcome]:
-    """In the order of their completion."""
+    """Runs the seeds, and yields their outcomes in the order of their completion."""
     if jobs <= 1:
         yield from map(run, seeds)
         return

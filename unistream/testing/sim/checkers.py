@@ -53,7 +53,7 @@ class Outputs:
         self._listed: dict[LineageId, set[bytes]] = {}
 
     def on_manifest(self, manifest: Manifest) -> None:
-        """From now on the committables that it lists may be committed."""
+        """Notes a durable manifest: from now on the committables that it lists may be committed."""
         self._durable.setdefault(manifest.lineage, set()).add(manifest.checkpoint_id)
         self._listed.setdefault(manifest.lineage, set()).update(_committables(manifest))
 
@@ -90,7 +90,8 @@ class Outputs:
             counts.add((key, count))
 
     def check_prefix(self, uid: OperatorUid) -> None:
-        """After every commit of a committer for all writers, the visible rows of each split have no gap.
+        """Checks, after every commit of a committer for all writers, that the visible rows of each split have
+        no gap.
 
         Also when some writers had prepared for an aborted checkpoint: that output is committed together with
         the output of all writers for the next one.

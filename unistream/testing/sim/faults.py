@@ -61,7 +61,7 @@ class Faults:
     spill_lost: float = 0.0
 
     def text(self) -> str:
-        """Those that are not zero."""
+        """The intensities that are not zero, as text."""
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         return ", ".join(f"{name}={value:.3g}" for name, value in values if value) or "none"
 
@@ -70,7 +70,7 @@ NONE = Faults()
 
 
 def intensity(random: Random, low: float, high: float, share: float = 0.5) -> float:
-    """Between `low` and `high` in a `share` of the runs; 0 in the others."""
+    """A number between `low` and `high` in a `share` of the runs; 0 in the others."""
     value = low + (high - low) * random.random()
     return value if random.random() < share else 0.0
 

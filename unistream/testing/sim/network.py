@@ -76,7 +76,7 @@ class Network:
         self.releases = Releases(world)
 
     def delay_ms(self) -> float:
-        """Of one message."""
+        """The delay of one message."""
         world = self.world
         if world.chance(world.faults.late):
             return world.between(100, 6_000)

@@ -67,7 +67,7 @@ class Input:
 
     @property
     def numbers(self) -> range:
-        """Of its splits."""
+        """The numbers of the source's splits."""
         return range(self.first, self.first + self.splits)
 
     def key(self, split: int, offset: int) -> int:

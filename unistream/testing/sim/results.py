@@ -181,14 +181,14 @@ class RequestedWidths:
         self._adaptive: set[JobId] = set()
 
     def submitted(self, job: JobId, graph: JobGraph, *, adaptive: bool) -> None:
-        """At the parallelism of `graph`; `adaptive`: or narrower."""
+        """Notes a job that runs at the parallelism of `graph`; `adaptive`: or narrower."""
         for vertex in graph.vertices:
             self.rescale(job, vertex.id, vertex.parallelism)
         if adaptive:
             self._adaptive.add(job)
 
     def rescale(self, job: JobId, vertex: VertexId, parallelism: int) -> None:
-        """By hand, of one vertex."""
+        """Notes a change of one vertex's parallelism by hand."""
         self._widths.setdefault((job, vertex), set()).add(parallelism)
 
     def answered(self, job: JobId, vertex: VertexId, parallelism: int, others: Iterable[int]) -> None:
@@ -264,7 +264,8 @@ def _groups(manifest: Manifest, uid: str, parallelism: int, index: int) -> set[t
 
 
 def _restored(operator: OperatorRestore, is_own: Callable[[int], bool]) -> set[tuple[str, int, int]]:
-    """The same of what is read; files with nothing of its own groups have the group -1."""
+    """What `_groups` lists, of what an operator reads; files with nothing of its own groups have the group
+    -1."""
     found = {
         (share.handle.file.path, place, share.handle.key_groups[place])
         for share in operator.keyed

@@ -60,7 +60,7 @@ def run_seed(seed: int, *, story: bool = False) -> Outcome:
 
 
 def outcome_of(run: Run, *, story: bool) -> Outcome:
-    """Plays it."""
+    """Plays a run, and says how it went."""
     world = run.world
     error, trace = played(run)
     violation = None

@@ -89,7 +89,7 @@ class SharedFolders:
         return found
 
     def checkpoints(self, parent: str) -> Iterator[tuple[CheckpointId, str]]:
-        """Those with a manifest."""
+        """The checkpoints of a job that have a manifest, each with its directory."""
         for directory in self._manifests:
             found = _CHECKPOINT.fullmatch(directory)
             if found is not None and found[1] == parent:
@@ -119,7 +119,7 @@ class SharedFolders:
 
     @property
     def parents(self) -> list[str]:
-        """Of all folders."""
+        """The folders of jobs that have a folder `shared`."""
         return list(self._folders)
 
     # --- removal ----------------------------------------------------------------------------------

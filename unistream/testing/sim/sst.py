@@ -89,7 +89,7 @@ class SstState:
                     self.put(key, count)
 
     def notify_complete(self, checkpoint_id: CheckpointId) -> None:
-        """From now on later checkpoints may refer to its files."""
+        """Lets later checkpoints refer to the files of this one."""
         self.uploads.complete(checkpoint_id)
 
     def _rows(self, keys: Sequence[int] | dict[int, None]) -> list[Row]:

@@ -50,5 +50,5 @@ class StoryFile(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", t
     lines: Sequence[StoryLine]
 
     def write(self, path: Path) -> None:
-        """Raises OSError."""
+        """Writes the story to a file. Raises OSError."""
         path.write_bytes(msgspec.json.encode(self))

@@ -107,7 +107,7 @@ class Stream:
         self._world.at(self._world.between(0.1, 2), lambda: self._granted(credits), self._producer)
 
     def close(self) -> None:
-        """By the consumer; the producer is notified later."""
+        """Closes the stream; called by the consumer. The producer is notified later."""
         if not self._ended:
             self._ended = True
             self._world.at(self._world.between(0.1, 3), self._release, self._producer)

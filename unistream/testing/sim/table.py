@@ -128,7 +128,7 @@ class TableSink:
         self.global_committer = whole
 
     def check(self, schema: pa.Schema | None) -> None:
-        """Only the simulator's rows are written."""
+        """Does nothing: only the simulator's rows are written."""
 
     def create_writer(self) -> SinkWriter:
         return TableWriter(self._table)
@@ -138,7 +138,7 @@ class TableSink:
 
 
 class TableWriter:
-    """Stages rows."""
+    """Stages the rows of one writer in the table."""
 
     def __init__(self, table: Table) -> None:
         self._table = table

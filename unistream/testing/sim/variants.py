@@ -55,8 +55,8 @@ def _of_a_kind(scenario: Scenario, seed: int) -> Scenario:
 
 
 def _hurried(scenario: Scenario, seed: int) -> Scenario:
-    """In some runs several requests come at almost the same time, when a checkpoint has become durable near
-    the end of the input, and some messages are late: so tasks end during a savepoint before a stop."""
+    """Makes several requests come at almost the same time in some runs, when a checkpoint has become durable
+    near the end of the input, and some messages late: so tasks end during a savepoint before a stop."""
     random = Random(f"wishes of {seed}")  # noqa: S311  repeatable, not secret
     if random.random() >= HURRIED:
         return scenario
@@ -90,9 +90,9 @@ def _hurried(scenario: Scenario, seed: int) -> Scenario:
 
 
 def _shared(scenario: Scenario, seed: int) -> Scenario:
-    """In some runs of jobs that count and take checkpoints, counts are in files that checkpoints share: with
-    several pending and retained checkpoints, slow removals, and jobs that start from a checkpoint of another
-    one, claimed or not."""
+    """Puts counts into files that checkpoints share, in some runs of jobs that count and take checkpoints:
+    with several pending and retained checkpoints, slow removals, and jobs that start from a checkpoint of
+    another one, claimed or not."""
     random = Random(f"{SHARED_NAME} of {seed}")  # noqa: S311  repeatable, not secret
     counts = any(pipeline.has_counts and pipeline.checkpointed for job in scenario.jobs for pipeline in job)
     if random.random() >= SHARED or not counts:
@@ -126,8 +126,8 @@ def _shared(scenario: Scenario, seed: int) -> Scenario:
 
 
 def _holding(scenario: Scenario, seed: int) -> Scenario:
-    """In some runs of jobs that end by themselves, maps hold rows back until they finish. Not where a job is
-    drained: what it emits then comes again when a successor goes on from before."""
+    """Lets maps hold rows back until they finish, in some runs of jobs that end by themselves. Not where a
+    job is drained: what it emits then comes again when a successor goes on from before."""
     random = Random(f"{HOLDING_NAME} of {seed}")  # noqa: S311  repeatable, not secret
     drained = any(request.kind is SnapshotKind.TERMINATE for request in scenario.requests)
     if random.random() >= HOLDING or drained:
@@ -225,7 +225,7 @@ def rescales_of(scenario: Scenario, random: Random, until_ms: float) -> tuple[Re
 
 
 def _widths(pipeline: Pipeline, random: Random) -> Mapping[int, int]:
-    """For one or two vertices; sometimes above the maximum."""
+    """The new parallelism of one or two vertices; sometimes above the maximum."""
     places = range(len(pipeline.parallelism) - pipeline.whole)
     chosen = sorted(random.sample(places, min(len(places), random.choice((1, 1, 2)))))
     widths = (1, 2, 3, 4) if random.random() < 0.95 else (MAX_PARALLELISM + 1,)

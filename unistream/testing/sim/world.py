@@ -122,7 +122,7 @@ class World:
     # --- story ------------------------------------------------------------------------------------
 
     def violated(self, text: str) -> Violation:
-        """To be raised; ends the run even if it is caught."""
+        """A violation to be raised; it ends the run even if it is caught."""
         violation = Violation(text)
         self.broken = self.broken or violation
         return violation
@@ -138,11 +138,11 @@ class World:
         self.marks.add(mark)
 
     def lines(self) -> list[StoryLine]:
-        """The story."""
+        """The story as lines with times and processes."""
         return list(self._story)
 
     def story(self) -> list[str]:
-        """The same for people."""
+        """The story as text for people."""
         return [str(line) for line in self._story]
 
     def trace_hash(self) -> str:

@@ -129,7 +129,7 @@ class InterruptedCommitter:
 
 
 class InterruptedJointCommitter(InterruptedCommitter):
-    """The same around a `port.sink.JointCommitter`."""
+    """A `port.sink.JointCommitter` whose commits are cut off."""
 
     _committer: Any
 

@@ -27,7 +27,8 @@ class Shown:
 
 
 VARYING: Final = frozenset({"letter", "row_ipc", "subtask", "attempt", "replay_of", "job", "lineage", "time"})
-"""Of a dead letter: which attempt has sent it and when. Another run of the same rows has others."""
+"""The columns of a dead letter that say which attempt has sent it and when. Another run of the same rows has
+others."""
 
 
 def comparable(shown: Shown) -> Shown:
@@ -116,7 +117,8 @@ class SimulationReport:
         return tuple(map(str, self.lines))
 
     def story_file(self, pipeline: str) -> StoryFile | None:
-        """Of the first failure, otherwise of the last run, for a picture; None: there is no story."""
+        """The story of the first failure, otherwise of the last run, for a picture; None: there is no
+        story."""
         first = self.failures[0] if self.failures else None
         lines = self.lines if first is None else first.lines
         if not lines:
@@ -140,7 +142,7 @@ class SimulationReport:
             raise AssertionError(str(self))
 
     def for_programs(self) -> dict[str, Any]:
-        """The same as JSON values; rows are counted, and the first of them are text."""
+        """The report as JSON values; rows are counted, and the first of them are text."""
         return {
             "ok": self.ok,
             "seeds": self.seeds,

@@ -74,7 +74,7 @@ class Draw:
 
 
 def draw(seed: int, faults: Faults | None, *, rescale: bool) -> Draw:
-    """From the seed alone; `faults` replace the drawn ones."""
+    """Draws a run from the seed alone; `faults` replace the drawn ones."""
     random = Random(seed)  # noqa: S311  repeatable, not secret
     drawn = draw_faults(random)
     return Draw(

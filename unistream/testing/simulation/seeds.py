@@ -101,7 +101,8 @@ def simulate(
 
 
 def _checked(seeds: object) -> Iterator[int]:
-    """At least one: a test without seeds could not fail."""
+    """The seeds as numbers, of which there is at least one: a test without seeds could not fail. Raises
+    ConfigError."""
     if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
         raise ConfigError(
             f"simulate: seeds is {seeds!r}; it must be whole numbers, such as range(100) or [17]"

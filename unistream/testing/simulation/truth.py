@@ -152,7 +152,7 @@ def _text(kinds: frozenset[str]) -> str:
 
 
 def _kinds(values: Iterable[Any]) -> frozenset[str]:
-    """Of all values, also inside of lists; nulls have none."""
+    """The kinds of all values, also inside of lists; nulls have none."""
     return frozenset(kind for value in values for kind in _kinds_of(value))
 
 
