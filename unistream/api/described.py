@@ -14,8 +14,8 @@ _DESCRIBED: Final[ContextVar[bool]] = ContextVar("described", default=False)
 
 @contextmanager
 def described() -> Iterator[None]:
-    """Inside, pipelines of this thread are built to be described: sinks do not look at their targets, and
-    a source that cannot read its columns has unknown ones."""
+    """A block inside which pipelines of this thread are built to be described: sinks do not look at their
+    targets, and a source that cannot read its columns has unknown ones."""
     token = _DESCRIBED.set(True)
     try:
         yield

@@ -143,7 +143,7 @@ class Frames:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Inside the job is started; the rows are removed if that fails."""
+        """A block inside which the job is started; the rows are removed if that fails."""
         try:
             yield
         except BaseException:

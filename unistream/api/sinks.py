@@ -50,8 +50,8 @@ _REPLACE: Final[ContextVar[Callable[[Sink], Sink] | None]] = ContextVar("replace
 
 @contextmanager
 def sinks_replaced(replace: Callable[[Sink], Sink]) -> Iterator[None]:
-    """Inside, each sink of this thread's pipelines is replaced by `replace(sink)` before any method of it is
-    called, even `check`: for a pipeline that must not reach external systems."""
+    """A block inside which each sink of this thread's pipelines is replaced by `replace(sink)` before any
+    method of it is called, even `check`: for a pipeline that must not reach external systems."""
     token = _REPLACE.set(replace)
     try:
         yield

@@ -97,7 +97,7 @@ class Run:
             self.on_step(self.journal.progress)
 
     def _perform(self, command: Command, *, abort: bool) -> Event:
-        """Once, or finds it done."""
+        """Performs a command once, or finds it done."""
         match command:
             case Command.STOP_JOB:
                 return self._stop_or_leave() if abort else self._stop()
@@ -252,7 +252,7 @@ class Run:
 
 
 def watermark_of(savepoint: Savepoint) -> int | None:
-    """Up to here every operator has everything; None: some have no watermark yet."""
+    """The time up to which every operator has everything; None: some have no watermark yet."""
     spans = [operator.watermark for operator in savepoint.operators if operator.watermark is not None]
     least = [span.least_ms for span in spans]
     known = [one for one in least if one is not None]

@@ -48,7 +48,7 @@ def loads(pickled: bytes) -> Any:
 
 @contextmanager
 def taken_whole(module: ModuleType) -> Iterator[None]:
-    """Meanwhile functions and classes of `module` are pickled whole, instead of by name."""
+    """A block inside which functions and classes of `module` are pickled whole, instead of by name."""
     cloudpickle.register_pickle_by_value(module)
     try:
         yield

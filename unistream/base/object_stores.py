@@ -71,8 +71,8 @@ class S3Settings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def credentials(self) -> tuple[str, str] | None:
-        """Plain text; None: Amazon's libraries find them. Raises ConfigError: a reference cannot be
-        resolved."""
+        """The credentials as plain text; None: Amazon's libraries find them. Raises ConfigError: a reference
+        cannot be resolved."""
         if self.access_key is None or self.secret_key is None:
             return None
         return resolved(S3_ACCESS_KEY.key, self.access_key), resolved(S3_SECRET_KEY.key, self.secret_key)
@@ -99,7 +99,7 @@ def store_options(config: Configuration) -> dict[str, str]:
 
 
 def is_s3(url: str) -> bool:
-    """Its scheme is one of `S3_SCHEMES`.
+    """Whether the scheme is one of `S3_SCHEMES`.
 
     >>> is_s3("s3://bucket/folder"), is_s3("/tmp/s3")
     (True, False)

@@ -176,7 +176,7 @@ def spreads(summary: dict[str, Spread]) -> Grid:
 
 
 def shown_checkpoint(figures: CheckpointFigures, now_ms: int) -> Iterator[Grid | Cell]:
-    """Its figures and its tasks."""
+    """The figures of a checkpoint and its tasks."""
     yield facts_grid(_facts(figures, now_ms))
     if figures.vertices:
         yield ""

@@ -36,7 +36,7 @@ def exit_code(error: UnistreamError) -> int:
 
 
 def sentence(error: UnistreamError) -> str:
-    """Its text, and for a damaged snapshot what to do."""
+    """The text of an error, and for a damaged snapshot what to do."""
     return f"{error}; {SNAPSHOT_ADVICE}" if isinstance(error, CorruptSnapshot) else str(error)
 
 

@@ -221,8 +221,8 @@ def without_middle(text: Text, width: int) -> Text:
 
 
 def words_in(text: Text, width: int, *, is_last: bool) -> list[Text]:
-    """Its words in lines of so many columns. Behind the last column of a table a word may be longer: it stays
-    whole, so that a path can be copied; elsewhere it loses its middle."""
+    """The words of a text in lines of so many columns. Behind the last column of a table a word may be
+    longer: it stays whole, so that a path can be copied; elsewhere it loses its middle."""
     lines: list[Text] = []
     offset = 0
     for word in text.plain.split(" "):

@@ -59,7 +59,8 @@ class WorkerProcess(Protocol):
         ended, and its pid may be used again; do not reap it."""
 
     def reap(self) -> int:
-        """Its exit code; -N if signal N has killed it. Call it once, after `await_end`."""
+        """Takes the exit code of the process; -N if signal N has killed it. Call it once, after
+        `await_end`."""
 
 
 class SpawnedProcess:

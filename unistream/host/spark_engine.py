@@ -156,7 +156,8 @@ class SparkEngine:
         )
 
     def _slots_folder(self) -> str:
-        """Made for the first run in local mode: a program's own Spark may end, and another master follow."""
+        """The folder of slots, made for the first run in local mode: a program's own Spark may end, and
+        another master follow."""
         with self._lock:
             if self._slots is None:
                 self._slots = PrivateFolder(Path(tempfile.gettempdir()), "unistream-cores-")

@@ -23,7 +23,7 @@ class SnapshotStatus(Enum):
 
     @property
     def recorded(self) -> str:
-        """Its name in `JobInfo` and in the database."""
+        """The status's name in `JobInfo` and in the database."""
         return "triggered" if self is SnapshotStatus.IN_PROGRESS else self.value
 
 

@@ -24,7 +24,7 @@ class SnapshotKind(Enum):
 
     @property
     def title(self) -> str:
-        """Its name for users."""
+        """The kind's name for users."""
         titles = {SnapshotKind.SUSPEND: "stop with savepoint", SnapshotKind.TERMINATE: "drain with savepoint"}
         return titles.get(self, self.value)
 

@@ -134,13 +134,13 @@ class Outbox:
     # --- wake-ups ---------------------------------------------------------------------------------
 
     def wake(self, channel: OutChannel) -> None:
-        """Its view may have an element; from any thread."""
+        """Looks at a channel again, whose view may have an element; called from any thread."""
         with self._changed:
             if channel.view is not None:  # while it is being opened `add` follows
                 self._enqueue(channel)
 
     def grant(self, number: int, size: int) -> None:
-        """More credit; ignored for a removed channel."""
+        """Adds credit to a channel; ignored for a removed one."""
         with self._changed:
             self._check_known(number)
             channel = self._channels.get(number)

@@ -324,7 +324,7 @@ class MetadataStore(Protocol):
     def job(self, job: JobId) -> JobRecord | None: ...
 
     def jobs(self, limit: int = PAGE_ROWS, before: JobRecord | None = None) -> Sequence[JobRecord]:
-        """Newest first; `before`: the last one of the page before."""
+        """Records of jobs, the newest first; `before`: the last one of the page before."""
 
     def history(self, limit: int = PAGE_ROWS) -> Sequence[JobLine]:
         """Jobs of all clusters, newest first."""
@@ -362,7 +362,7 @@ class MetadataStore(Protocol):
     def checkpoints(
         self, job: JobId, limit: int = PAGE_ROWS, before: CheckpointId | None = None
     ) -> Sequence[CheckpointFigures]:
-        """Newest first, by id; older ones are thinned out."""
+        """The checkpoints of a job, the newest first, by id; older ones are thinned out."""
 
     def checkpoint_totals(self, job: JobId) -> CheckpointTotals: ...
 

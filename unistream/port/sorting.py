@@ -34,7 +34,7 @@ class RowSorter(Protocol):
     """Groups rows by key."""
 
     def add(self, batch: Batch) -> None:
-        """More rows. Raises OSError if they could not be written."""
+        """Adds rows. Raises OSError if they could not be written."""
 
     def sorted_until(self, number: int, count: int) -> Iterator[KeyedRows]:
         """The rows of the buckets up to `number`, of `count` (`model.key_buckets`), once; only rows of others

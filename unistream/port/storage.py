@@ -170,7 +170,7 @@ class StateWriter(Protocol):
         """Bytes of all files that were stored so far."""
 
     def write(self, name_hint: str, content: bytes | memoryview) -> FileRef:
-        """Durable when it returns; a new, unique file."""
+        """Writes a new, unique file, which is durable when it returns."""
 
     def open(self, name_hint: str) -> StateFile:
         """A new, unique file for content that is written in pieces."""

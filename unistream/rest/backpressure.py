@@ -60,7 +60,7 @@ def _subtask(subtask: SubtaskInfo) -> Json:
 
 
 def _levels(ratio: float) -> Json:
-    """Both spellings: the dashboard reads either."""
+    """The level in both spellings: the dashboard reads either."""
     return {"backpressureLevel": level(ratio), "backpressure-level": level(ratio)}
 
 

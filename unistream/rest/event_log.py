@@ -199,7 +199,7 @@ _ROWS: Final[Mapping[type, _Rows]] = {
 
 
 class PictureRefusal(msgspec.Struct, frozen=True):
-    """Instead of a picture."""
+    """What is sent instead of a picture that could not be taken."""
 
     status: int
     errors: tuple[str, ...]

@@ -146,7 +146,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "POST /unistream/run-links/release": Operation(shapes.Own, WatchBody),
     "POST /unistream/run-links/take-over": Operation(shapes.LinkNow, TakeOverBody),
 }
-"""Of each path and method. A test compares it with the paths that are served."""
+"""The operation of each path and method. A test compares it with the paths that are served."""
 
 
 class Schemas(NamedTuple):

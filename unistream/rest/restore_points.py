@@ -45,7 +45,8 @@ class RestorePoints:
         return any(True for _ in self._paths(job, checkpoint))
 
     def _paths(self, job: JobId, wanted: CheckpointId | None) -> Iterator[str]:
-        """Newest first; the last one is that from which the job was restored, maybe by an earlier master."""
+        """Paths of a job's snapshots, the newest first; the last one is that from which the job was restored,
+        maybe by an earlier master."""
         info = self._dispatcher.checkpoints(job)
         newest = (*info.latest, info.latest_completed, info.latest_savepoint)
         for figures in newest if wanted is None else (info.find(wanted),):

@@ -55,7 +55,7 @@ def check_runs(old: Savepoint | None, uid: str) -> None:
 
 
 def former_of(old: Savepoint | None, uid: str, name: str) -> Former | None:
-    """Its keyed state of that name. Raises CorruptSnapshot."""
+    """The former keyed state of that name. Raises CorruptSnapshot."""
     found = next((state for state in states_in(old, uid) if state.name == name), None)
     if old is None or found is None or found.kind not in _KEYED:
         return None

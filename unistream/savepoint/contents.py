@@ -131,7 +131,7 @@ def rows_in_flight(vertices: Iterable[VertexSnapshot]) -> list[RowsInFlight]:
 
 
 def readable(data: bytes) -> object:
-    """Decoded MessagePack, or the hex digits of anything else.
+    """A value as text: decoded MessagePack, or the hex digits of anything else.
 
     >>> readable(msgspec.msgpack.encode({"offset": 7}))
     {'offset': 7}

@@ -263,7 +263,7 @@ def _sink_commit(step: Step, due: Sequence[Due], outcome: Outcome, reason: str =
 
 
 def _advice(found: Finalized, manifest: Manifest) -> str:
-    """About the other savepoint of a drain."""
+    """A sentence about the other savepoint of a drain."""
     if manifest.resumes_after is None or not found.commits:
         return ""
     if found.had_nothing_to_do:
@@ -275,7 +275,7 @@ def _advice(found: Finalized, manifest: Manifest) -> str:
 
 
 def _advice_in_flight(savepoint: Savepoint) -> str:
-    """About an unaligned checkpoint: its sources have passed rows that no sink has received."""
+    """A sentence about an unaligned checkpoint: its sources have passed rows that no sink has received."""
     size = sum(rows.size for rows in savepoint.in_flight)
     if not size:
         return ""

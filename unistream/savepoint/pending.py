@@ -133,7 +133,7 @@ def _check(found: Sequence[Pending], known: Mapping[OperatorUid, Known], *, is_g
 
 
 def merged(due: Sequence[Due], more: Sequence[Due]) -> list[Due]:
-    """Both by checkpoint, ascending, each committable once.
+    """The commits of both lists by checkpoint, ascending, each committable once.
 
     >>> both = merged([Due(2, (b"b",))], [Due(1, (b"a",)), Due(2, (b"b", b"c"))])
     >>> [(one.checkpoint_id, one.payloads) for one in both]

@@ -26,7 +26,7 @@ _NEVER: Final = (
     NotImplementedError,
     ValueError,  # a name that the store does not accept, or a condition that it ignores
 )
-"""Besides what stays of an operating system's errors."""
+"""Errors that stay, besides those of an operating system that do."""
 
 
 def check_writable(location: Location) -> None:

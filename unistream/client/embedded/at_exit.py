@@ -77,7 +77,7 @@ atexit.register(_script.exit_with_status)
 
 
 def keep(job: EmbeddedJobClient) -> None:
-    """From now on the end of this script waits for `job`, unless a caller has waited or closed it."""
+    """Makes the end of this script wait for `job`, unless a caller has waited or closed it."""
     _script.keep(job)
 
 

@@ -49,7 +49,8 @@ def chosen_target(target: str | None) -> str:
 
 
 def _uses_connect() -> bool:
-    """Asked of the environment, where pyspark notes it, since its import takes a second."""
+    """Whether Spark Connect is used. The environment is asked, where pyspark notes it, since its import takes
+    a second."""
     return _CONNECT_MODE in os.environ
 
 

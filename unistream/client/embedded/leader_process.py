@@ -101,7 +101,7 @@ class LeaderPlan:
 
     @property
     def artifacts(self) -> str:
-        """Submitted jobs and their code."""
+        """The folder of submitted jobs and their code."""
         return f"{self.root}/artifacts"
 
 

@@ -39,11 +39,11 @@ class MasterServer(Closing):
         return self._server.url
 
     def lead(self, app: RestApp) -> None:
-        """From now on `app` answers."""
+        """Makes `app` answer, from now on."""
         self._front.lead(app)
 
     def stand_by(self) -> None:
-        """From now on the leader answers."""
+        """Makes the leader answer, from now on."""
         self._front.stand_by()
 
     def close(self) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from unistream.model.snapshot import Manifest
 
 LATEST: Final = "latest"
-"""Instead of the directory of a snapshot: that of `latest_snapshot`."""
+"""What is given instead of the directory of a snapshot: that of `latest_snapshot`."""
 
 _CHECKPOINT: Final = re.compile(r"(?P<root>.+)/(?P<job>[0-9a-f]{32})/chk-[0-9]+/?")
 
@@ -64,7 +64,7 @@ def latest_snapshot(
     without_line: Collection[str] = (),
     bounded: bool = False,
 ) -> str | None:
-    """Its directory.
+    """The directory of the snapshot from which the next job goes on; None: there is none.
 
     Args:
         commits: The last one of each sink of the pipeline, by uid.

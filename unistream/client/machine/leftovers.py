@@ -30,8 +30,8 @@ class LeftJob:
 
 
 def why_ended(entry: ClusterEntry) -> str | None:
-    """About a cluster for one job whose process has ended: nobody starts it again by itself. None: it runs,
-    or is a session cluster, which may be."""
+    """A sentence about a cluster for one job whose process has ended: nobody starts it again by itself. None:
+    it runs, or is a session cluster, which may be."""
     if entry.session or home.is_running(entry) or home.successor(entry) is not None:
         return None
     begin = f"the cluster at {entry.url} has ended (process {entry.pid}), and its job runs no more"
@@ -42,8 +42,8 @@ def why_ended(entry: ClusterEntry) -> str | None:
 
 
 def sentence_about(text: str) -> str | None:
-    """About the job whose id begins with `text`, or whose name it is, in the folder of a cluster that does
-    not run. None: there is none, or there are several."""
+    """A sentence about the job whose id begins with `text`, or whose name it is, in the folder of a cluster
+    that does not run. None: there is none, or there are several."""
     prefix = text.lower() if len(text) >= ID_PREFIX_CHARS_MIN else None
     found = [
         job

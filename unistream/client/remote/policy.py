@@ -205,4 +205,4 @@ _ADVICE_IF_ELECTED: Final = (
 _AWAY: Final = frozenset({Failure.REFUSED, Failure.UNCONNECTED, Failure.LEADERLESS})
 
 _IN_VAIN: Final = frozenset({Failure.REFUSED, Failure.BROKEN})
-"""To wait longer does not help."""
+"""Failures after which it does not help to wait longer."""

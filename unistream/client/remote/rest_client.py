@@ -97,7 +97,7 @@ class RestClient(Closing):
         return self._caller.is_elected
 
     def jobs(self, *, timeout_s: float | None = None) -> list[JobSummary]:
-        """Newest first. `timeout_s`: for the whole call; None: as for all others."""
+        """The cluster's jobs, the newest first. `timeout_s`: for the whole call; None: as for all others."""
         return self.job_list(timeout_s=timeout_s).jobs
 
     def job_list(self, *, timeout_s: float | None = None) -> JobList:

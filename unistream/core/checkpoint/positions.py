@@ -57,7 +57,7 @@ def recorded_positions(
 
 
 def read_positions(graph: JobGraph, snapshots: Sequence[VertexSnapshot]) -> tuple[SourcePositions, ...]:
-    """Up to where each source was read at a checkpoint, for people and orchestrators; without those whose
+    """Where each source was read up to at a checkpoint, for people and orchestrators; without those whose
     positions are not all known. Rows before them may still be in windows, or in flight."""
     stored = {snapshot.vertex: snapshot for snapshot in snapshots}
     sources = (vertex for vertex in graph.vertices if vertex.id in stored)

@@ -1,4 +1,4 @@
-"""Up to the positions of which sources a sink's commits have everything. Pure.
+"""The sources up to whose positions a sink's commits have everything. Pure.
 
 With the commit of checkpoint n a table has all rows that came to the sink before the barrier of n. That is
 everything before the positions of a source at n only if nothing on the way keeps rows over a barrier:

@@ -244,8 +244,8 @@ class Blocklist:
 
 
 class HeartbeatTerms(NamedTuple):
-    """Both in milliseconds. A worker that registers takes over those of its master, whatever its own
-    configuration says (in Flink the master requests the heartbeats)."""
+    """The terms of heartbeats, in milliseconds. A worker that registers takes over those of its master,
+    whatever its own configuration says (in Flink the master requests the heartbeats)."""
 
     interval_ms: int
     timeout_ms: int

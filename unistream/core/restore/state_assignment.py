@@ -223,7 +223,7 @@ def _whole(handle: ListHandle) -> ListShare:
 
 
 def _deal(handles: Iterable[ListHandle], shares: list[list[ListShare]], start: int) -> int:
-    """Contiguous runs, beginning with receiver `start`; returns the first receiver of the next list."""
+    """Deals contiguous runs, beginning with receiver `start`; returns the first receiver of the next list."""
     pieces = list(handles)
     base, extra = divmod(sum(handle.count for handle in pieces), len(shares))
     place, offset = 0, 0

@@ -33,7 +33,7 @@ PARTITIONS: Final = dg.Resolver(
 BACKFILL: Final = dg.Resolver(
     resolve_backfill_policy, model_field_type=SingleRunBackfillPolicyModel | MultiRunBackfillPolicyModel
 )
-"""Both as Dagster's own components read them."""
+"""Backfill policies, in both forms that Dagster's own components read."""
 
 
 def pipeline_of(context: dg.ResolutionContext, reference: str) -> Callable[..., object]:

@@ -212,7 +212,7 @@ class _Backfill:
             raise
 
     def job_for_command(self, unistream: UnistreamResource) -> str:
-        """Its name; or its id, where another job has that name, too.
+        """The job's name; or its id, where another job has that name, too.
 
         Raises:
             ConfigError: a job of that name runs, and writes other tables.

@@ -13,7 +13,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruptions:
-    """Within it a signal that the step did not hear of is raised by `check`.
+    """A block within which a signal that the step did not hear of is raised by `check`.
 
     Dagster's handler raises in what the main thread does. In some places Python ignores an exception, such as
     in a weak reference's callback or while an object is collected; the run would go on then, and its

@@ -117,8 +117,8 @@ class FailureLines:
         self._allowance = Allowance(FAILURE_LINES_A_DAY)
 
     def new_lines(self, info: JobInfo, *, now_s: float) -> list[str]:
-        """Oldest first. `now_s`: monotonic. A job that has finished has recovered from all of its failures,
-        whenever the last lines were."""
+        """New lines, the oldest first. `now_s`: monotonic. A job that has finished has recovered from all of
+        its failures, whenever the last lines were."""
         known, self._known = self._known, {_key(failure) for failure in info.exceptions}
         if known is not None:
             new = [one for one in reversed(info.exceptions) if _key(one) not in known]

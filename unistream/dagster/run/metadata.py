@@ -189,7 +189,8 @@ def _progress(info: JobInfo, at_ms: int) -> dict[str, Any]:
 
 
 def positions_metadata(positions: Sequence[SourcePositions]) -> dict[str, Any]:
-    """Up to where the sources were read, by what is read and partition; empty: it is not known."""
+    """The positions up to which the sources were read, by what is read and partition; empty: it is not
+    known."""
     if not positions:
         return {}
     offsets: dict[str, dict[str, int]] = {}

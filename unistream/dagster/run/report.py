@@ -196,5 +196,5 @@ def specs_of(context: dg.AssetExecutionContext) -> Sequence[dg.AssetSpec]:
 
 
 def assets_text(specs: Sequence[dg.AssetSpec]) -> str:
-    """Their keys, as the option `dagster.assets` has them: so the page of the job links them."""
+    """The keys of assets as the option `dagster.assets` has them: so the page of the job links them."""
     return msgspec.json.encode([spec.key.path for spec in specs]).decode()

@@ -32,7 +32,7 @@ come."""
 REPEATED_MS: Final = 3_600_000
 
 GONE: Final = "GONE"
-"""Instead of a state: no job is there any more."""
+"""What stands instead of a state: no job is there any more."""
 
 
 class Shown(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ from unistream.dagster.run.watching import mark_of, watcher_of
 from unistream.port.run_links import RunLink, SeenLink
 
 UNLINKED: Final = -1
-"""Instead of the version of a link: there is none."""
+"""What stands instead of the version of a link: there is none."""
 
 
 class Verdict(Enum):
@@ -128,7 +128,7 @@ def _judged_unlinked(step: Step, limits: Limits) -> Judged:
 
 
 def _confirmed(step: Step, version: int, text: str, limits: Limits) -> Judged:
-    """Ended, if a tick that is long enough ago has seen the same."""
+    """The verdict that a step has ended, if a tick that is long enough ago has seen the same."""
     now_ms, before = step.seen.now_ms, step.suspicion
     if before is None or before.version != version or before.since_ms > now_ms:
         return Judged(Verdict.SUSPECTED, text, Suspicion(version, now_ms))

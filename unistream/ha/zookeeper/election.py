@@ -156,7 +156,8 @@ class ZooKeeperElection(Closing):
         self._events.put(QueueChanged())
 
     def _lease_is_over(self) -> bool:
-        """Asked before each write: a process that slept does not rely on its threads to run in time."""
+        """Whether the lease is over. Asked before each write: a process that slept does not rely on its
+        threads to run in time."""
         with self._deciding:
             now_ms, ends_ms = self._clock.monotonic_ms(), self._machine.lease_ends_ms
         if ends_ms is None or now_ms < ends_ms:

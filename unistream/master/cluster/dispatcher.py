@@ -394,7 +394,7 @@ class Dispatcher(JobViews):
             master.post(event)
 
     def _describe(self, job: JobId) -> str:
-        """Its name and vertices, in one line; "": it has just ended."""
+        """The job's name and vertices, in one line; "": it has just ended."""
         master = self._jobs.get(job)
         if master is None:
             return ""

@@ -81,7 +81,8 @@ class JobViews:
         return self._ended_as(result, incomplete=DATABASE_AWAY)
 
     def whole_job(self, job: JobId) -> JobInfo:
-        """With its exceptions and tasks. Raises NotFound; Unreachable: only the database knows them."""
+        """The job with its exceptions and tasks. Raises NotFound; Unreachable: only the database knows
+        them."""
         recovering, master = self._unended(job)
         if master is not None:
             return master.info(self._resources.workers())
@@ -212,7 +213,7 @@ class JobViews:
         return JobGraph(name=result.name, vertices=(), edges=())
 
     def wanted_graph(self, job: JobId) -> JobGraph:
-        """With the parallelism that the job would have with enough slots. Raises NotFound."""
+        """The job's graph with the parallelism that it would have with enough slots. Raises NotFound."""
         master = self._jobs.get(job)
         if master is not None:
             view = master.view()
@@ -242,7 +243,7 @@ class JobViews:
         return sorted(found.values(), key=lambda summary: summary.submitted_ms, reverse=True)
 
     def timeline(self, job: JobId) -> JobTimeline:
-        """Its life on one axis. Raises NotFound; Unreachable: the database is away."""
+        """The life of the job on one axis. Raises NotFound; Unreachable: the database is away."""
         self._check_metadata()
         store = self._services.metadata
         return timeline_of(self.whole_job(job), store.job(job), store, self._services.clock.wall_ms())

@@ -236,7 +236,7 @@ class DurableRequests:
                 self._operations = known
 
     def reject(self, reason: str) -> None:
-        """Last call: what is still under way is answered."""
+        """Answers all that is still under way; the last call."""
         with self._lock:
             for trigger, asked in self._asked.items():
                 known = find_operation(self._operations, trigger)

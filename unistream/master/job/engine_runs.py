@@ -125,7 +125,7 @@ class EngineRuns:
         return folders[-1]
 
     def _known_folders(self) -> list[str]:
-        """With those that an earlier leader has left."""
+        """The folders of the engine's rows that are known, with those that an earlier leader has left."""
         if self._folders is None:
             self._folders = list(self._setup.storage.stored_folders(self._setup.job))
         return self._folders

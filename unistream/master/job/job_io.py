@@ -180,7 +180,8 @@ class JobIo:
         return contract.ManifestDurable(checkpoint_id=checkpoint_id)
 
     def _point_to(self, command: contract.WriteManifest, totals: TotalsSoFar) -> None:
-        """From now on the job restarts from it. A plain savepoint is its user's alone."""
+        """Stores the pointer from which the job restarts, from now on. A plain savepoint is its user's
+        alone."""
         manifest = command.manifest
         if manifest.kind is not SnapshotKind.SAVEPOINT:
             pointer = CheckpointPointer(

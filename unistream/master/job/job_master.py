@@ -222,7 +222,8 @@ class JobMaster:
         return self._summary(self.view(), self._ended_as)
 
     def shown(self, workers: Iterable[TaskManagerInfo]) -> tuple[JobSummary, JobInfo]:
-        """Both, of one moment: the job is asked once, and by many lists at the same time it costs half."""
+        """The job's line and its `JobInfo`, of one moment: the job is asked once, and by many lists at the
+        same time it costs half."""
         view, ended = self.view(), self._ended_as
         return self._summary(view, ended), self._info(view, ended, workers)
 

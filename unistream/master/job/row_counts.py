@@ -43,7 +43,7 @@ class RowCounts:
             logger.warning(self._warning, self._job, name)
 
     def total(self, current: Iterable[Mapping[str, int]]) -> dict[str, int]:
-        """Including the `current` attempts; sorted by name."""
+        """The total of all attempts, with the `current` ones; sorted by name."""
         total = self._former.copy()
         for counters in current:
             total.update(self._of(counters))

@@ -41,7 +41,7 @@ class Loop(Protocol[E, T]):
 
     @property
     def posted(self) -> int:
-        """Another number after each `post` that has returned."""
+        """How many events were posted: another number after each `post` that has returned."""
 
     @property
     def is_own_thread(self) -> bool:

@@ -96,7 +96,7 @@ class WriteQueue:
         return len(self._taken) + len(self._waiting)
 
     def put(self, entry: Entry) -> None:
-        """Last, or in the place of an older state of its row."""
+        """Puts an entry at the end, or in the place of an older state of its row."""
         waiting = self._by_row.get((entry.job, entry.row)) if entry.row is not None else None
         if waiting is None:
             self._add(entry)

@@ -75,7 +75,7 @@ def digest_of_widths(parallelism: Mapping[str, int]) -> str:
 
 
 def begun(known: Operations, trigger: str, request: Request) -> Operations:
-    """With a new one; the oldest that is over makes room for it, else the oldest savepoint."""
+    """The operations with a new one; the oldest that is over makes room for it, else the oldest savepoint."""
     if len(known) >= KEPT_MAX:
         oldest = sorted(known, key=lambda one: (not one.is_over, one.outlives_its_master))[0]
         known = tuple(one for one in known if one is not oldest)
@@ -127,7 +127,7 @@ def request_of(one: StoredOperation) -> Request:
 
 
 def operation_of(one: StoredOperation) -> Operation:
-    """With its outcome; one in progress has an answer that never comes."""
+    """The operation with its outcome; one in progress has an answer that never comes."""
     answer: Future[str] = Future()
     if one.path is not None:
         answer.set_result(one.path)

@@ -177,7 +177,8 @@ def _short_float(kind: pa.DataType) -> Quick:
 
 
 def _timed(known: type, exact: Callable[[pa.DataType], pa.DataType], *, zoned: bool) -> Make:
-    """Built as type `exact` in microseconds, the unit of Python's objects, then cast."""
+    """Builds columns of times as type `exact` in microseconds, the unit of Python's objects, and casts
+    them."""
 
     def make(kind: pa.DataType) -> Quick:
         with_zone, fine = getattr(kind, "tz", None) is not None, exact(kind)

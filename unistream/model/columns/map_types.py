@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 def has_maps(kind: pa.DataType) -> bool:
-    """Anywhere in it.
+    """Whether there is a map anywhere in the type.
 
     >>> has_maps(pa.list_(pa.map_(pa.string(), pa.int8()))), has_maps(pa.list_(pa.int8()))
     (True, False)

@@ -1,4 +1,4 @@
-"""Until when overlapping windows have fired, by key group.
+"""The times until which overlapping windows have fired, by key group.
 
 Windows that overlap share panes, so a window that has fired would fire again after a restore for the panes
 that it shares with later ones. What has fired follows from the watermark of the subtask, and only at an

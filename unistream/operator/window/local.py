@@ -80,7 +80,7 @@ class LocalWindowAggregate(ForwardsColumns):
         self._emit_all()
 
     def _group(self) -> None:
-        """Collected rows become partials."""
+        """Makes partials of the collected rows."""
         if not self._rows:
             return
         rows, count = self._rows, self._row_count

@@ -310,7 +310,7 @@ class WindowAggregate(BaseOperator):
         )
 
     def _fired_for(self, rows: pa.RecordBatch | pa.Table) -> Ends | int:
-        """Until when windows have fired, for the key of each row, or for all."""
+        """The time until which windows have fired, for the key of each row, or for all."""
         if self._fired is None or self._fired.highest <= self._watermark:
             return self._watermark
         return np.maximum(self._watermark, self._fired.of(rows))

@@ -74,7 +74,7 @@ class Column:
             self._expires[slots] = self._life.expiry()
 
     def load(self, keys: Sequence[object], values: pa.Array, expires: npt.NDArray[np.int64] | None) -> None:
-        """Restored values; `expires` if they have a time to live."""
+        """Sets restored values; `expires` if they have a time to live."""
         self.put(keys, values)
         if expires is not None:
             self._expires[self._index.make(keys)] = expires

@@ -122,7 +122,7 @@ class KafkaBrokers(Closing):
             self._running[number].send_signal(signal.SIGCONT)
 
     def leader(self, topic: str, partition: int) -> int:
-        """Its number; 0: there is none now, or no broker says so."""
+        """The number of the broker that leads a partition; 0: there is none now, or no broker says so."""
         from kafka.errors import KafkaError
 
         try:
@@ -215,7 +215,7 @@ class KafkaBrokers(Closing):
 
 
 def _listens(port: int) -> bool:
-    """Cheap: a client at a closed port logs and waits."""
+    """Whether something listens at the port. Cheap: a client at a closed port logs and waits."""
     with socket.socket() as probe:
         probe.settimeout(PROBE_S)
         return probe.connect_ex((HOST, port)) == 0

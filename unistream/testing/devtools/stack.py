@@ -207,7 +207,7 @@ def shared_server(folder: Path, server: str) -> Iterator[str]:
 
 
 def _end_unused(server: contextlib.ExitStack, folder: Path, users: Path) -> None:
-    """Once nobody uses it. Who comes while it ends waits for that, and starts another one."""
+    """Ends a server once nobody uses it. Who comes while it ends waits for that, and starts another one."""
     deadline = time.monotonic() + USED_AT_MOST_S
     while True:
         _wait_for(lambda: not _living(users), wait_s=deadline - time.monotonic())

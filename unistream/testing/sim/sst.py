@@ -102,7 +102,8 @@ class SstState:
         return [(self._groups[key], key, self._counts[key]) for key in keys]
 
     def _rows_in(self, part: RestoredFiles) -> Iterator[Row]:
-        """Oldest first: the last count of a key is valid. The files are removed."""
+        """The rows of the files, the oldest first: the last count of a key is valid. The files are
+        removed."""
         if part.format != FORMAT:
             raise ConfigError(f"state was stored in the format {part.format!r}, not in {FORMAT}")
         for name in msgspec.msgpack.decode(self.disk.pop(part.folder / LIST), type=list[str]):

@@ -276,7 +276,7 @@ class _Local:
         """The folder of a run is its own."""
 
     def close(self) -> None:
-        """Removed with the run."""
+        """Does nothing: the folder is removed with the run."""
 
     def path(self) -> Path:
         self._folder.mkdir(parents=True, exist_ok=True)

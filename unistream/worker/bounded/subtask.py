@@ -138,7 +138,7 @@ class BoundedSubtask:
         ]
 
     def run(self, pieces: Iterable[Piece]) -> Generator[Piece]:
-        """Its output, while it reads its input. To be iterated to the end, or closed.
+        """Runs the subtask: its output, while it reads its input. To be iterated to the end, or closed.
 
         Args:
             pieces: Of all its producers, in any order among them, in the order of their numbers for each edge

@@ -115,7 +115,7 @@ class BlockingPartitions:
 
     @property
     def jobs(self) -> tuple[JobId, ...]:
-        """Sorted; the jobs of all partitions that end with their job."""
+        """The jobs of all partitions that end with their job, sorted."""
         with self._lock:
             return tuple(
                 sorted({key[0].job for key, sealed in self._sealed.items() if not sealed.persistent})

@@ -228,7 +228,7 @@ class InputChannel(Protocol):
 
     @property
     def descriptor(self) -> ChannelDescriptor:
-        """Its producer and subpartition."""
+        """The channel's producer and subpartition."""
 
     def open(self, notify: Listener) -> None:
         """Starts reading; `notify` (from any thread): an element may have arrived."""

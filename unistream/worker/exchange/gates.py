@@ -126,7 +126,7 @@ class InputGates:
 
     @property
     def pool_size(self) -> int:
-        """Their limit. From any thread."""
+        """The limit of the gate's memory; asked from any thread."""
         return sum(memory.size for memory in self._memories)
 
     def restore(self, rows: RestoredRows) -> None:
@@ -142,7 +142,7 @@ class InputGates:
         return self.poll_urgent() or self._poll_restored() or self._poll_ready()
 
     def poll_urgent(self) -> tuple[int, Element | Announcement] | None:
-        """Like `poll`, but only elements that precede all rows; used even while an output is full."""
+        """Polls as `poll`, but only elements that precede all rows; used even while an output is full."""
         while True:
             with self._lock:
                 if not self._urgent:

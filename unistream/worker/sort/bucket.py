@@ -96,7 +96,7 @@ class Bucket:
 
 
 class Buckets:
-    """Up to `BUCKETS` of them, all of which are written together.
+    """Buckets of rows, up to `BUCKETS` of them, all of which are written together.
 
     Attributes:
         held_bytes: Of the rows in memory, until they are written or all have been taken: the buckets share
@@ -174,7 +174,7 @@ def by_key(keys: Sequence[str], bucket: Bucket) -> Rule | None:
 
 
 def by_time(earliest: int, latest: int) -> Rule:
-    """Equal ranges of event times, in their order."""
+    """A rule that divides into equal ranges of event times, in their order."""
     width = (latest - earliest) // BUCKETS + 1
 
     def rule(batch: Batch) -> Targets:

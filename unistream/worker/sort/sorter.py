@@ -159,7 +159,8 @@ class KeySorter:
             yield from self._all_of(self._redivide(bucket, by_hash(self._keys, level + 1)), level + 1)
 
     def _of_one_hash(self, bucket: Bucket) -> Iterator[KeyedRows]:
-        """More rows than fit, of one key most likely; of few others, whose hash is the same, otherwise."""
+        """Groups more rows than fit, of one key most likely; of few others, whose hash is the same,
+        otherwise."""
         rule = by_key(self._keys, bucket)
         if rule is None:
             yield from self._of_one_key(bucket, is_last=True)

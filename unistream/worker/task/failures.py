@@ -99,7 +99,7 @@ def _first(error: BaseException) -> BaseException | None:
 
 
 def _lost_partition(error: BaseException) -> PartitionId | None:
-    """Wherever in the chain of causes it is named."""
+    """The partition that was lost, wherever in the chain of causes it is named; None: none was."""
     return next((cause.partition for cause in _chain(error) if isinstance(cause, PartitionLost)), None)
 
 

@@ -136,7 +136,7 @@ class SourceOperator(BaseOperator):
             self.no_more_splits()
 
     def add_splits(self, splits: list[Split]) -> None:
-        """More to read. Splits of a repeated message are ignored."""
+        """Adds splits to read. Those of a repeated message are ignored."""
         assert self._reader is not None, "open comes first"
         now_ms = self.context.clock.monotonic_ms()
         new = [split for split in splits if split.id not in self._given]

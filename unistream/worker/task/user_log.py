@@ -58,7 +58,7 @@ class TaskLog:
         self._report_if_due()
 
     def report(self) -> None:
-        """Whatever there is."""
+        """Reports the lines that there are."""
         with self._lock:
             self._next_ms = self._clock.monotonic_ms() + REPORT_EVERY_MS
             if not self._lines and not self._dropped:
@@ -75,7 +75,7 @@ class TaskLog:
         self._post(report)
 
     def post(self, message: ToJobManager) -> None:
-        """Another report of the task, behind its lines if it may be the last one."""
+        """Posts another report of the task, behind its lines if it may be the last one."""
         if isinstance(message, TaskStateChanged):
             self.report()
         self._post(message)
