@@ -113,8 +113,8 @@ def host_traits(target: str, config: Configuration) -> HostTraits:
 
 
 def _is_local_spark(config: Configuration) -> bool:
-    """Whether Spark runs in this process, by the program's own Spark context if it has one: its workers run
-    there."""
+    """Whether Spark's master is a local one: that of the program's own Spark context, if it has one, where
+    its workers run."""
     from unistream.host.spark_master import actual_master, is_local
 
     return is_local(actual_master(config.get(SPARK_MASTER)))

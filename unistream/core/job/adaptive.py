@@ -112,9 +112,9 @@ class AdaptiveScheduling(Scheduling):
         why_no_room: Callable[[JobGraph], str | None],
         not_started: str,
     ) -> JobGraph | TaskFailure | None:
-        """The widest graph that the slots allow, with two exceptions: in-flight rows of an unaligned
-        checkpoint may require the parallelism at which it was taken, and fewer slots may be too small for the
-        state. Then the job starts as it was, or waits for the slots that are missing for that."""
+        """The graph to start now, as wide as the slots allow. In-flight rows of an unaligned checkpoint may
+        require the parallelism at which it was taken, and fewer slots may be too small for the state. Then
+        the job starts as it was, or waits for the slots that are missing for that."""
         supply = self._slots.pool.supply()
         graph = self._fit(supply)
         if graph is None:

@@ -84,8 +84,8 @@ class EndPolicy:
 
     @property
     def giving_up(self) -> GivingUp:
-        """What an upgrade does when it is given up: whether its stop of the old job is the same one, or
-        another one."""
+        """How an upgrade is given up: whether the old job goes on, and whether its stop, which may be another
+        one than that of the run's end, is awaited."""
         is_same = self.on_terminate == "stop_with_savepoint" and self.savepoint_format == "canonical"
         return GivingUp(
             leaves_running=self.on_terminate == "detach",
