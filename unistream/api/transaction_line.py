@@ -35,8 +35,8 @@ class TransactionLine:
         self._line = SinkLine(self._where, context, str, remembered)
 
     def check_new(self) -> None:
-        """Before the first row of a job that starts from no snapshot. Raises ConfigError: another line of
-        jobs writes there."""
+        """Checks the target before the first row of a job that starts from no snapshot. Raises ConfigError:
+        another line of jobs writes there."""
         lines = self._sink.line_commits() or ()
         if all(one.lineage != self._context.lineage for one in lines):
             self._checked(lines)
@@ -56,12 +56,12 @@ class TransactionLine:
         return self._checked(lines)
 
     def remembered(self, last: LineCommit) -> Followed[str]:
-        """For the state, after this last commit."""
+        """What the state keeps of the line, after this last commit."""
         return self._line.remembered(last.job, last.checkpoint)
 
     def record(self, checkpoint_id: int, snapshot: str) -> LineCommit | None:
-        """Before the transactions of a checkpoint are committed. Returns the last commit that the system has
-        now; None: it keeps none.
+        """Records a checkpoint in the line before its transactions are committed. Returns the last commit
+        that the system has now; None: it keeps none.
 
         Raises:
             Transient: others changed the record again and again.

@@ -165,7 +165,7 @@ class SinkLine(Generic[J]):
         begins: Callable[[], None],
         name: Callable[[], str] | None = None,
     ) -> None:
-        """Before a commit on what was looked at.
+        """Refuses a commit that this job may not make on what was looked at.
 
         Args:
             writer: The job that made the last commit of this line there; None: the target has none.
@@ -199,12 +199,12 @@ class SinkLine(Generic[J]):
         return writer_of(self._context, checkpoint_id)
 
     def committed(self, checkpoint_id: int) -> None:
-        """This attempt has committed up to this checkpoint."""
+        """Notes that this attempt has committed up to this checkpoint."""
         if self.writer(checkpoint_id) == self._context.job:
             self.has_committed, self._followed = True, ()
 
     def remembered(self, writer: J, last: int) -> Followed[J]:
-        """For the state, after the last commit."""
+        """What the state keeps of the line, after the last commit."""
         return still_followed(writer, last, self._followed)
 
 
