@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
-import pyarrow as pa
-from pyarrow import ipc
 
-from unistream.base.ids import CheckpointId, EdgeId, SubtaskId, VertexId
+from unistream.base.ids import EdgeId, SubtaskId, VertexId
 from unistream.base.limits import MAX_WATERMARK, MIB
 from unistream.model.deployment import ChannelDescriptor, PartitionDescriptor
 from unistream.model.elements import (
@@ -23,8 +21,7 @@ from unistream.model.elements import (
     Watermark,
 )
 from unistream.model.stored_rows import StoredRows
-from unistream.net.wire import READ_OPTIONS, WRITE_OPTIONS, from_wire, to_wire
-from unistream.worker.exchange import Router, Run, StoredOutput
+from unistream.worker.exchange import EndOnlyOutput, Router, Run, StoredOutput, decode_batch, encode_batch
 
 GATHERED_BYTES: Final = 8 * MIB  # of an edge, before its rows are divided among the consumers
 
@@ -42,22 +39,6 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     consumer: int
     number: int
     content: bytes
-
-
-def encode(batch: Batch) -> bytes:
-    """An Arrow stream: schema, dictionaries, one batch."""
-    records = to_wire(batch)
-    sink = pa.BufferOutputStream()
-    with ipc.new_stream(sink, records.schema, options=WRITE_OPTIONS) as writer:
-        writer.write_batch(records)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
-
-
-def decode(content: bytes) -> Batch:
-    """What `encode` was given; its columns refer to `content`."""
-    with ipc.open_stream(content, options=READ_OPTIONS) as stream:
-        return from_wire(stream.read_next_batch())
 
 
 END_OF_INPUT: Final[tuple[Element, ...]] = (Watermark(MAX_WATERMARK), EndOfData(True), EndOfPartition())
@@ -79,7 +60,7 @@ class PieceSink(Protocol):
         """One more; also without room."""
 
 
-class PieceOutput:
+class PieceOutput(EndOnlyOutput):
     """`worker.exchange.OutputPartition` of one edge: rows become pieces. Events are not kept: a consumer
     knows that all rows are there when its pieces end."""
 
@@ -114,7 +95,7 @@ class PieceOutput:
     def _divide(self) -> None:
         self._bytes = 0
         for target, batch in self._router.route(self._gathered):
-            content = encode(batch)
+            content = encode_batch(batch)
             for place, consumer in enumerate(self._consumers):
                 if self._router.target_of(place) == target:
                     self._out.put(Piece(self.edge, self._index, consumer, self._number, content))
@@ -124,15 +105,6 @@ class PieceOutput:
         """The end of the rows of a bootstrap."""
         self._divide()
         return []
-
-    def holds_barrier(self, checkpoint_id: CheckpointId) -> bool:
-        return False
-
-    def overtake(self, checkpoint_id: CheckpointId) -> list[Run]:
-        return []
-
-    def flush(self) -> None:
-        """Nothing is due before the end."""
 
     def abandon(self) -> None:
         self._gathered.clear()
@@ -176,7 +148,7 @@ class PieceInputs:
 
     def add(self, piece: Piece) -> None:
         """The next piece of its channel."""
-        self._channels[piece.edge, piece.producer].add(decode(piece.content))
+        self._channels[piece.edge, piece.producer].add(decode_batch(piece.content))
 
     def end(self) -> None:
         """All pieces were added."""

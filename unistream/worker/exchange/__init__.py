@@ -16,6 +16,7 @@ from unistream.worker.exchange.aligned import (
     HandedOn,
     InputsGathered,
 )
+from unistream.worker.exchange.batch_stream import decode_batch, encode_batch
 from unistream.worker.exchange.blocking_partition import SPILL_BYTES, BlockingPartition
 from unistream.worker.exchange.blocking_store import BlockingPartitions, PartitionKey, spill_roots
 from unistream.worker.exchange.blocking_view import BlockingView
@@ -26,7 +27,7 @@ from unistream.worker.exchange.host_local import SPILL_FOLDER_PREFIX, HostLocalP
 from unistream.worker.exchange.in_flight import Gathered, RestoredRows, Run, write_in_flight
 from unistream.worker.exchange.local_folder import PLACE_FOLDER_PREFIX, STATE_FOLDER_PREFIX, LocalFolder
 from unistream.worker.exchange.network_memory import NetworkMemory, Shares, batch_cost
-from unistream.worker.exchange.output import OutputPartition, Outputs
+from unistream.worker.exchange.output import EndOnlyOutput, OutputPartition, Outputs
 from unistream.worker.exchange.partition import ResultPartition
 from unistream.worker.exchange.partition_registry import PartitionRegistry
 from unistream.worker.exchange.remote_channel import RemoteInputChannel

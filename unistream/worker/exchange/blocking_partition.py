@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Final, cast
 
 from unistream.base.errors import Transient
-from unistream.base.ids import AttemptId, CheckpointId
+from unistream.base.ids import AttemptId
 from unistream.base.limits import MIB
 from unistream.model.deployment import PartitionDescriptor
 from unistream.model.elements import Batch, CancelCheckpointMarker, CheckpointBarrier, EndOfPartition, Event
 from unistream.worker.exchange.in_flight import Run
+from unistream.worker.exchange.output import EndOnlyOutput
 from unistream.worker.exchange.sealed_partition import SealedPartition, write_index
 from unistream.worker.exchange.shipping import Router
 from unistream.worker.exchange.spill_file import FrameEncoder, append_frames
@@ -32,7 +33,7 @@ PARTIAL: Final = ".partial"
 _log = logging.getLogger(__name__)
 
 
-class BlockingPartition:
+class BlockingPartition(EndOnlyOutput):
     """An `OutputPartition`. EndOfPartition seals it.
 
     Args:
@@ -75,9 +76,6 @@ class BlockingPartition:
         self._ended = False
         self.rows_out = 0
 
-    def flush(self) -> None:
-        """No consumer waits for the rows."""
-
     def emit(self, batch: Batch) -> None:
         self.rows_out += batch.num_rows
         self._add(batch, batch.nbytes)
@@ -89,14 +87,8 @@ class BlockingPartition:
         if isinstance(event, EndOfPartition):
             self._seal()
 
-    def send_barrier(self, barrier: CheckpointBarrier) -> list[Run]:
-        return []
-
-    def holds_barrier(self, checkpoint_id: CheckpointId) -> bool:
-        return False
-
-    def overtake(self, checkpoint_id: CheckpointId) -> list[Run]:
-        return []
+    def send_barrier(self, _barrier: CheckpointBarrier, /) -> list[Run]:
+        return []  # as in `broadcast`
 
     def abandon(self) -> None:
         """Deletes all files, sealed or not."""

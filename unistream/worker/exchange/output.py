@@ -47,6 +47,23 @@ class OutputPartition(Protocol):
         """The producer ended without EndOfPartition."""
 
 
+class EndOnlyOutput:
+    """The methods that an `OutputPartition` has for barriers, of one that keeps its rows until its task ends:
+    none overtakes rows in it."""
+
+    def send_barrier(self, barrier: CheckpointBarrier) -> list[Run]:
+        raise AssertionError(f"{barrier} in a bounded job")
+
+    def holds_barrier(self, _checkpoint_id: CheckpointId, /) -> bool:
+        return False
+
+    def overtake(self, _checkpoint_id: CheckpointId, /) -> list[Run]:
+        return []
+
+    def flush(self) -> None:
+        """Nothing is due before the end."""
+
+
 class Outputs:
     """All outputs of one task; see `OutputPartition`."""
 

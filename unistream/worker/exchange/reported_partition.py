@@ -11,18 +11,16 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-import pyarrow as pa
 from pyarrow import ipc
 
 from unistream.base.errors import ConfigError, ProtocolError
-from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIB, REPORTED_BYTES_MAX
 from unistream.model.deployment import PartitionDescriptor
-from unistream.model.elements import Batch, CheckpointBarrier, EndOfPartition, Event
+from unistream.model.elements import Batch, EndOfPartition, Event
 from unistream.model.messages import ReportedPartition
-from unistream.net.wire import READ_OPTIONS, WIRE_ERRORS, from_wire, to_wire
-from unistream.worker.exchange.in_flight import Run
-from unistream.worker.exchange.output import OutputPartition
+from unistream.net.wire import WIRE_ERRORS
+from unistream.worker.exchange.batch_stream import decode_batch, encode_batch
+from unistream.worker.exchange.output import EndOnlyOutput, OutputPartition
 from unistream.worker.exchange.shipping import Router
 
 GATHERED_BYTES_MAX: Final = 16 * REPORTED_BYTES_MAX  # they compress well, but not better than that
@@ -30,7 +28,7 @@ GATHERED_BYTES_MAX: Final = 16 * REPORTED_BYTES_MAX  # they compress well, but n
 _OPTIONS: Final = ipc.IpcWriteOptions(compression="zstd", use_threads=False)
 
 
-class ReportedOutput:
+class ReportedOutput(EndOnlyOutput):
     """An `OutputPartition`.
 
     Raises (`emit`):
@@ -60,18 +58,6 @@ class ReportedOutput:
     def broadcast(self, event: Event) -> None:
         if isinstance(event, EndOfPartition):
             self._complete()
-
-    def send_barrier(self, barrier: CheckpointBarrier) -> list[Run]:
-        raise AssertionError(f"{barrier} in a BATCH job")
-
-    def holds_barrier(self, checkpoint_id: CheckpointId) -> bool:
-        return False
-
-    def overtake(self, checkpoint_id: CheckpointId) -> list[Run]:
-        return []
-
-    def flush(self) -> None:
-        """Nothing is due before the end."""
 
     def abandon(self) -> None:
         self._gathered.clear()
@@ -110,7 +96,7 @@ def _too_large(size: int) -> ConfigError:
 
 def encode_reported(batches: Sequence[Batch]) -> bytes:
     """An Arrow stream for each batch, compressed."""
-    return msgspec.msgpack.encode([_stream(to_wire(batch)) for batch in batches])
+    return msgspec.msgpack.encode([encode_batch(batch, _OPTIONS) for batch in batches])
 
 
 def decode_reported(content: bytes) -> list[Batch]:
@@ -121,19 +107,6 @@ def decode_reported(content: bytes) -> list[Batch]:
     """
     try:
         streams = msgspec.msgpack.decode(content, type=list[bytes])
-        return [_read(stream) for stream in streams]
+        return [decode_batch(stream) for stream in streams]
     except (msgspec.MsgspecError, *WIRE_ERRORS) as error:
         raise ProtocolError(f"reported committables cannot be read: {error}") from error
-
-
-def _stream(records: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with ipc.new_stream(sink, records.schema, options=_OPTIONS) as writer:
-        writer.write_batch(records)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
-
-
-def _read(content: bytes) -> Batch:
-    with ipc.open_stream(content, options=READ_OPTIONS) as stream:
-        return from_wire(stream.read_next_batch())

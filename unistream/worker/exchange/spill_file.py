@@ -33,7 +33,8 @@ from unistream.base.errors import ProtocolError
 from unistream.base.limits import KIB
 from unistream.model.codec import decode_event, encode_event
 from unistream.model.elements import Batch, Element
-from unistream.net.wire import READ_OPTIONS, WRITE_OPTIONS, from_wire, to_wire
+from unistream.net.wire import from_wire, to_wire
+from unistream.worker.exchange.batch_stream import as_stream, decode_batch
 
 MAGIC: Final = b"USF3"
 CHECKSUMS: Final[Mapping[bytes, Callable[[bytes | pa.Buffer], int]]] = {MAGIC: crc32c, b"USF2": zlib.crc32}
@@ -73,7 +74,7 @@ class FrameEncoder:
             if not self._has_dictionaries:
                 out += self._frame(_Kind.SCHEMA, records.schema.serialize())
         if self._has_dictionaries:
-            return out + self._frame(_Kind.STREAM, _as_stream(records))
+            return out + self._frame(_Kind.STREAM, as_stream(records))
         return out + self._frame(_Kind.BATCH, records.serialize())
 
     def _frame(self, kind: _Kind, payload: bytes | pa.Buffer) -> Buffers:
@@ -90,13 +91,6 @@ def _has_dictionary(kind: pa.DataType) -> bool:
     return pa.types.is_dictionary(kind) or any(
         _has_dictionary(kind.field(i).type) for i in range(kind.num_fields)
     )
-
-
-def _as_stream(records: pa.RecordBatch) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with ipc.new_stream(sink, records.schema, options=WRITE_OPTIONS) as writer:
-        writer.write_batch(records)
-    return sink.getvalue()
 
 
 class FrameReader:
@@ -137,8 +131,7 @@ class FrameReader:
                 case _Kind.BATCH:
                     return from_wire(ipc.read_record_batch(payload, self._schema))
                 case _Kind.STREAM:
-                    with ipc.open_stream(payload, options=READ_OPTIONS) as stream:
-                        return from_wire(stream.read_next_batch())
+                    return decode_batch(payload)
                 case _:
                     return decode_event(payload.to_pybytes())
 

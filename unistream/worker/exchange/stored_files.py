@@ -23,12 +23,11 @@ from crc32c import crc32c
 
 from unistream.base.config import CHECKPOINT_DIR
 from unistream.base.errors import CorruptSnapshot, ProtocolError, Transient
-from unistream.base.ids import CheckpointId, VertexId
+from unistream.base.ids import VertexId
 from unistream.base.limits import MAX_WATERMARK
 from unistream.model.deployment import ChannelDescriptor, PartitionDescriptor
 from unistream.model.elements import (
     Batch,
-    CheckpointBarrier,
     Element,
     EndOfData,
     EndOfPartition,
@@ -40,7 +39,7 @@ from unistream.model.stored_rows import StoredRows
 from unistream.port.storage import StateFile, StateReader, StateWriter
 from unistream.worker.exchange.blocking_partition import SPILL_BYTES
 from unistream.worker.exchange.frame_view import FrameView
-from unistream.worker.exchange.in_flight import Run
+from unistream.worker.exchange.output import EndOnlyOutput
 from unistream.worker.exchange.shipping import Router
 from unistream.worker.exchange.spill_file import FrameEncoder, FrameReader
 
@@ -52,7 +51,7 @@ class _Index(msgspec.Struct, frozen=True, array_like=True):
     segments: tuple[tuple[tuple[int, int], ...], ...]
 
 
-class StoredOutput:
+class StoredOutput(EndOnlyOutput):
     """An `OutputPartition`. EndOfPartition completes the file; of one that is abandoned nothing stays.
 
     Args:
@@ -107,18 +106,6 @@ class StoredOutput:
         if isinstance(event, EndOfPartition):
             with self._named():
                 self._complete()
-
-    def send_barrier(self, barrier: CheckpointBarrier) -> list[Run]:
-        raise AssertionError(f"{barrier} in a bounded job")
-
-    def holds_barrier(self, checkpoint_id: CheckpointId) -> bool:
-        return False
-
-    def overtake(self, checkpoint_id: CheckpointId) -> list[Run]:
-        return []
-
-    def flush(self) -> None:
-        """Nothing is due before the end."""
 
     def abandon(self) -> None:
         self._gathered.clear()

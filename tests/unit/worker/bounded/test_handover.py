@@ -17,7 +17,7 @@ from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.testing.harness.stages import bounded_job
 from unistream.worker.bounded import BoundedRun, Piece, handover, pieces
 from unistream.worker.bounded.handover import Handover
-from unistream.worker.bounded.pieces import decode
+from unistream.worker.exchange import decode_batch
 
 ROWS = 5 * BATCH_ROWS_MAX
 SEEN: list[str] = []
@@ -64,7 +64,7 @@ def test_a_subtask_waits_until_its_output_is_taken(second_stage: Iterator[tuple[
     _, first = next(second_stage)
     assert 0 < seen_at_last() < ROWS
     rest = [piece for _, piece in second_stage]
-    assert sum(decode(piece.content).num_rows for piece in [first, *rest]) == ROWS
+    assert sum(decode_batch(piece.content).num_rows for piece in [first, *rest]) == ROWS
     assert SEEN[-1] == "closed"
     assert SEEN.count("row") == ROWS
 
