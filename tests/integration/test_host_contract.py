@@ -6,11 +6,14 @@ The workers are real TaskManagers, which register with a real server.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import queue
 import signal
 import sys
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -65,8 +68,12 @@ class Master:
         """A new one."""
         while not self.heartbeats.empty():
             self.heartbeats.get_nowait()
-        while self.heartbeats.get(timeout=START_S) != task_manager:
-            continue
+        seen: Counter[TaskManagerId] = Counter()
+        deadline = time.monotonic() + START_S
+        while task_manager not in seen:
+            assert time.monotonic() < deadline, f"no heartbeat of {task_manager}, but {dict(seen)}"
+            with contextlib.suppress(queue.Empty):
+                seen[self.heartbeats.get(timeout=1.0)] += 1
 
 
 class Losses:
@@ -156,8 +163,10 @@ def test_a_killed_worker_is_reported_at_once_and_the_others_live(
     lost, reason = losses.next()
     assert lost == victim.id
     assert "killed" in reason
-    master.await_heartbeat(other.id)
-    assert losses.reported.empty()
+    try:
+        master.await_heartbeat(other.id)
+    finally:  # if it does not come, this says why
+        assert list(losses.reported.queue) == []
 
 
 def test_a_killed_worker_can_be_replaced_at_once(start: StartWorker, master: Master, losses: Losses) -> None:
