@@ -102,7 +102,7 @@ def resolved_by_record(writer: ParsedSchema, reader: ParsedSchema, wanted: pa.Sc
 
 @dataclass(frozen=True, slots=True)
 class ByColumn:
-    """Of a flat schema."""
+    """A decoder of records with a flat schema: compiled loops fill one column after the other."""
 
     called: str
     operations: Int64s
@@ -208,8 +208,8 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class ByRecord:
-    """Of any other schema. `types`: by which values become columns before they are cast; `reader`: the schema
-    that they are resolved to; None: their own."""
+    """A decoder of records with any other schema. `types`: by which values become columns before they are
+    cast; `reader`: the schema that they are resolved to; None: their own."""
 
     called: str
     writer: AvroSchema

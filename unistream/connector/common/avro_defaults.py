@@ -11,7 +11,7 @@ from unistream.connector.common.avro_types import Types
 
 
 class Defaults:
-    """Of the fields of one schema."""
+    """The default values of the fields of one schema."""
 
     def __init__(self, schema: ParsedSchema) -> None:
         self._types = Types(schema)

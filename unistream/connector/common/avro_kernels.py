@@ -59,8 +59,8 @@ def decode_blocks(
     sizes: Int64s,
     valid: UInt8s,
 ) -> int:
-    """The same for records one behind the other, so many between two bounds each. -1, or the first row that
-    is no record; the last one of its block, if that does not end behind it."""
+    """Decodes, as `decode`, records one behind the other, so many between two bounds each. Returns -1, or the
+    first row that is no record; the last one of its block, if that does not end behind it."""
     row = 0
     for block in range(len(counts)):
         pos, end = bounds[block], bounds[block + 1]

@@ -21,7 +21,8 @@ from unistream.base.errors import ConfigError
 NULL, BOOLEAN, VARINT, FLOAT, DOUBLE, BLOB, FIXED, RECORD = range(8)
 """What an operation reads. A record is what follows; it is passed over if it is null."""
 REQUIRED, NULL_FIRST, NULL_SECOND, ALONE = range(4)
-"""Of a value without a union; of one in a union with null, and of one in a union of its own."""
+"""Whether a value is without a union, in one with null (and where null is in it), or in a union of its
+own."""
 
 _PRIMITIVE: Final = {
     "boolean": pa.bool_(),
@@ -43,7 +44,7 @@ _TIMES: Final = {
 _STORED: Final = {name: "int" if name in ("date", "time-millis") else "long" for name in _TIMES}
 DIGITS_MAX: Final = 38  # of a decimal, in the 128 bits that a column has for it
 AvroSchema: TypeAlias = Any
-"""As JSON has it: a name, a list (a union), or an object."""
+"""A schema as JSON has it: a name, a list (a union), or an object."""
 
 
 class UnknownSchema(Exception):
@@ -119,7 +120,8 @@ class ParsedSchema:
 
 
 def _keeping(schema: AvroSchema, is_kept: Callable[[Mapping[str, Any]], bool]) -> AvroSchema:
-    """Without other logical types: what is stored counts, as Avro has it for those that one does not know."""
+    """Drops the logical types that are not kept: what is stored counts, as Avro has it for those that one
+    does not know."""
     if isinstance(schema, list):
         return [_keeping(one, is_kept) for one in schema]
     if isinstance(schema, dict):

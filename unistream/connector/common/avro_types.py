@@ -33,7 +33,7 @@ class NoColumn(UnknownSchema):
 
 
 class Types:
-    """Of the fields of one schema."""
+    """The Arrow types of the fields of one schema."""
 
     def __init__(self, schema: ParsedSchema) -> None:
         self._schema = schema
@@ -67,7 +67,8 @@ class Types:
         return pa.struct(fields)
 
     def found(self, schema: AvroSchema, name: str) -> Any:
-        """Without a union with null, and without names. Raises NoColumn: it is a union of several types."""
+        """The type of a field without a union with null, and without names. Raises NoColumn: it is a union of
+        several types."""
         others = self.branches(schema)
         if len(others) > 1:
             shown = ", ".join(_called(one) for one in others)
@@ -109,7 +110,8 @@ def arrow_schema(schema: ParsedSchema, columns: Collection[str] | None = None) -
 
 
 def read_as(schema: ParsedSchema, wanted: pa.Schema) -> dict[str, pa.DataType]:
-    """Of each wanted column that there is: its shape as it is wanted, with the values as they are written."""
+    """The types of the wanted columns that there are: their shape as it is wanted, with the values as they
+    are written."""
     types, fields = Types(schema), {one["name"]: one["type"] for one in schema.root["fields"]}
     return {
         field.name: _read_as(types, fields[field.name], field.type)
@@ -146,7 +148,8 @@ def _read_as(types: Types, schema: AvroSchema, wanted: pa.DataType) -> pa.DataTy
 
 
 def _shape(kind: pa.DataType) -> str:
-    """Of lists and maps without their items; a dictionary is what its values are."""
+    """What a type has to share with another one to be read as it: lists and maps count without their items; a
+    dictionary is what its values are."""
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return "list"
     return "map" if pa.types.is_map(kind) else family(kind)

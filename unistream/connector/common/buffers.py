@@ -23,7 +23,8 @@ def padded(*parts: bytes | memoryview) -> UInt8s:
 
 
 def read_only(data: UInt8s) -> UInt8s:
-    """The same bytes. Loops are compiled for each kind of array; one that may be written is another kind."""
+    """Views the bytes as an array that is not written. Loops are compiled for each kind of array; one that
+    may be written is another kind."""
     view = data.view()
     view.setflags(write=False)
     return view

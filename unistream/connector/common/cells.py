@@ -1,4 +1,4 @@
-"""From the columns that a format gives to those that the rows have: types, missing fields, bad values."""
+"""Turns the columns that a format gives into those that the rows have: types, missing fields, bad values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Cells:
         return Decoded(pa.record_batch(records.columns, schema=self.schema), rows, bad, reasons)
 
     def columns(self, builds: Mapping[str, Build]) -> list[pa.Array]:
-        """Of all records, those that are bad too: null where there is no value."""
+        """The columns of all records, those that are bad too: null where there is no value."""
         return [
             self._built(field, builds[field.name])
             if field.name in builds
@@ -51,7 +51,7 @@ class Cells:
         ]
 
     def _built(self, field: pa.Field, build: Build) -> pa.Array:
-        """With nulls for values that the column cannot have, whose rows are bad."""
+        """Builds one column, with nulls for values that it cannot have, whose rows are bad."""
         count = self.count
         try:
             return build(0, count)

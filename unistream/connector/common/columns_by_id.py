@@ -48,7 +48,7 @@ def default_of(field: pa.Field) -> pa.Scalar:
 
 
 def plain_field(field: pa.Field) -> pa.Field:
-    """Without ids and defaults, as the rows have it."""
+    """The field as the rows have it: without ids and defaults."""
     return pa.field(field.name, plain_type(field.type), field.nullable)
 
 

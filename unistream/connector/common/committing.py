@@ -133,7 +133,7 @@ def changed_target(where: str, context: SinkContext, done: str, now: str) -> Con
 
 
 def overwrites_once(where: str) -> ConfigError:
-    """For a sink that replaces partitions, in a job that commits more than once."""
+    """The refusal of a sink that replaces partitions, in a job that commits more than once."""
     return ConfigError(
         f"{where}: mode='overwrite-partitions' replaces partitions once, at the end of a job, and this job "
         "takes checkpoints, each of which would replace the rows of the one before; run it with "

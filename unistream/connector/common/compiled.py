@@ -39,7 +39,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _fingerprint() -> str:
-    """Of all modules that loops may be put together from."""
+    """A digest of all modules that loops may be put together from."""
     found = hashlib.sha256()
     here = Path(__file__).parent
     for path in sorted(
@@ -53,9 +53,9 @@ SOURCES: Final = _fingerprint()
 
 
 def _stamped(function: Any) -> Any:
-    """The same function with `SOURCES` in its closure, which numba compares. It also compares the age of the
-    file of a function, but not of the files of those that it calls: after an upgrade their old machine code
-    would stay in it."""
+    """Copies the function with `SOURCES` in its closure, which numba compares. It also compares the age of
+    the file of a function, but not of the files of those that it calls: after an upgrade their old machine
+    code would stay in it."""
     code = function.__code__.replace(co_freevars=(*function.__code__.co_freevars, "SOURCES"))
     closure = (*(function.__closure__ or ()), CellType(SOURCES))
     found = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
@@ -72,10 +72,11 @@ compiled = _jit()
 inner = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """Decorates what other loops call."""
 inlined = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
-"""The same; its code is put where it is called."""
+"""Decorates what other loops call, too; its code is put where it is called."""
 
 spliced: Callable[[F], F] = numba.njit(cache=True, nogil=True, inline="always")
-"""The same for small functions that take arrays: merged before they are compiled."""
+"""Decorates small functions that take arrays: they are merged into their callers before these are
+compiled."""
 
 COMPILING_S: Final = 120.0
 """No process waits longer for the machine code of another."""
@@ -151,7 +152,8 @@ FIRST_BYTES: Final = np.array([(1 << (8 * n)) - 1 for n in range(WORD + 1)], np.
 
 @intrinsic  # type: ignore[untyped-decorator]
 def address_of(typing: Any, array: Any) -> Any:
-    """Of the first element. The caller keeps the array for as long as the address is used."""
+    """The address of an array's first element. The caller keeps the array for as long as the address is
+    used."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         made = context.make_array(signature.args[0])(context, builder, args[0])
@@ -267,7 +269,7 @@ def keep(array: Any) -> None:
 
 @inlined
 def number_at(table: int, index: int) -> int:
-    """Of a table of 64-bit integers."""
+    """Reads a number of a table of 64-bit integers."""
     return np.int64(load8(table + WORD * index))
 
 

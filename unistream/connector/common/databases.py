@@ -54,7 +54,7 @@ def remedy(error: BaseException) -> str | None:
 
 
 def sqlstate(error: BaseException) -> str:
-    """Of an error of PostgreSQL's drivers; "": it has none.
+    """The SQLSTATE of an error of PostgreSQL's drivers; "": it has none.
 
     >>> sqlstate(OSError())
     ''

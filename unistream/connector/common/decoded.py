@@ -33,12 +33,12 @@ class Decoded:
         return Decoded(none, np.empty(0, np.int64), bad, pa.repeat(pa.scalar(reason), len(bad)))
 
     def at(self, rows: Int64s) -> Decoded:
-        """Of a selection of records, by the numbers that these have among all."""
+        """The result of a selection of records, by the numbers that these have among all."""
         return Decoded(self.records, rows[self.rows], rows[self.bad], self.reasons)
 
 
 def merged(schema: pa.Schema, parts: Sequence[Decoded]) -> Decoded:
-    """Of different records, in their order."""
+    """Puts the results of different records together, in the order of the records."""
     if len(parts) == 1:
         return parts[0]
     bad, reasons = first_reasons([(part.bad, part.reasons) for part in parts])

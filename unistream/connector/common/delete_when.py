@@ -41,7 +41,7 @@ def check_condition(delete_when: Expression | pc.Expression | None, schema: pa.S
 
 
 def values_of(condition: Expression | pc.Expression, rows: pa.RecordBatch) -> pa.Array[Any]:
-    """Of an expression, for each row. Raises as Arrow."""
+    """Computes an expression for each row. Raises as Arrow."""
     from pyarrow import acero  # late: it imports pandas, if that is installed
 
     plan = acero.Declaration.from_sequence(

@@ -13,7 +13,7 @@ from unistream.connector.common.row_filter import Bounds, RowFilter, filter_colu
 
 
 def constant_bounds(value: Any) -> Bounds:
-    """Of rows that all have this value."""
+    """The bounds of a column that has this value in all rows."""
     return Bounds(least=value, greatest=value, nulls=int(value is None), rows=1)
 
 
@@ -26,7 +26,7 @@ def filtered_groups(
     stored: Mapping[str, str],
     constants: Mapping[str, Any],
 ) -> list[int]:
-    """Those of `groups` that may have selected rows.
+    """Selects those of `groups` that may have selected rows.
 
     Args:
         metadata: The footer of the file.

@@ -32,7 +32,7 @@ class NoMap(ValueError):
 
 
 class _Number(str):
-    """As it is written."""
+    """A number as it is written."""
 
     __slots__ = ()
 
@@ -226,7 +226,7 @@ def repeated_keys(column: pa.Array[Any]) -> pa.Array[Any] | None:
 
 
 def with_single_keys(column: pa.Array[Any]) -> pa.Array[Any]:
-    """The same, and null where a map has a key twice."""
+    """The column with null where a map has a key twice."""
     twice = repeated_keys(column)
     if twice is None:
         return column
@@ -234,7 +234,7 @@ def with_single_keys(column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _repeated(array: pa.Array[Any], rows: Int64s) -> Iterator[Int64s]:
-    """Of value k in row ``rows[k]``."""
+    """Yields the rows with a map that has a key twice, at any depth; value k is in row ``rows[k]``."""
     kind = array.type
     if pa.types.is_struct(kind):
         for child in array.flatten():

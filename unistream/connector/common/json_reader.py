@@ -114,7 +114,7 @@ class JsonReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the records that are read: the columns that are used."""
+        """The schema of the records that are read: the columns that are used."""
         return self._result
 
     def read(self, data: UInt8s, starts: Int64s, lengths: Int64s) -> JsonRows:
@@ -331,7 +331,7 @@ def _to_type(array: pa.Array[Any], target: pa.DataType) -> pa.Array[Any]:
 
 
 def _bits(values: pa.Array[Any]) -> Int64s:
-    """As `Found.values` has them; anything for null."""
+    """The values as 64 bits, as `Found.values` has them; anything for null."""
     kind = values.type
     if pa.types.is_floating(kind):
         return np.asarray(pc.fill_null(values.cast(pa.float64()), 0.0)).view(np.int64)

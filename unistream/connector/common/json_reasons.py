@@ -95,7 +95,7 @@ def _clause(verdict: int, field: pa.Field | None, kind: int, type_: int) -> str:
 
 
 def _misfits(kind: pa.DataType, data: UInt8s, notes: Int64s, rows: Int64s) -> pa.Array[Any]:
-    """Such as ``'yesterday' is not a timestamp[ms]``."""
+    """The clauses for values that the column cannot have, such as ``'yesterday' is not a timestamp[ms]``."""
     starts, sizes = notes[PLACE, rows], notes[BYTES, rows]
     quoted = (data[starts] == 0x22).astype(np.int64)
     starts, sizes = starts + quoted, np.minimum(sizes - 2 * quoted, _SHOWN)

@@ -65,7 +65,8 @@ def is_digit(byte: int) -> bool:
 
 @inlined
 def string_end(at: int, end: int) -> tuple[int, bool, bool]:
-    """From behind the opening quote: (position of the closing one, it has escapes, it may be no ASCII)."""
+    """Scans a string from behind the opening quote: (position of the closing one, it has escapes, it may be
+    no ASCII)."""
     result = np.int64(-TRAILING)
     escaped = False
     wide = NOTHING
@@ -94,7 +95,8 @@ def string_end(at: int, end: int) -> tuple[int, bool, bool]:
 
 @inner
 def escape_end(at: int, end: int) -> int:
-    r"""From a backslash. ``\u`` and a surrogate must be followed by its other half."""
+    r"""Finds the end of an escape from its backslash. ``\u`` and a surrogate must be followed by its other
+    half."""
     if at + 1 >= end:
         return -TRAILING
     kind = byte_at(at + 1)
@@ -132,7 +134,8 @@ def hex4(at: int, end: int) -> int:
 
 @inlined
 def number_end(at: int, end: int) -> tuple[int, np.uint64, int, int, bool]:
-    """From its first digit: (position behind it, mantissa, its digits, exponent, is written as an integer).
+    """Scans a number from its first digit: (position behind it, mantissa, its digits, exponent, is written as
+    an integer).
 
     The mantissa is right up to 19 digits.
     """
@@ -191,7 +194,7 @@ def _eight_digits(at: int, end: int) -> tuple[int, np.uint64]:
 
 @inner
 def exponent_end(at: int, end: int) -> tuple[int, int]:
-    """From behind the e: (position behind it, exponent)."""
+    """Scans an exponent from behind the e: (position behind it, exponent)."""
     negative = False
     if at < end and (byte_at(at) == MINUS or byte_at(at) == PLUS):
         negative = byte_at(at) == MINUS
@@ -218,7 +221,7 @@ def word_end(at: int, end: int) -> tuple[int, int]:
 
 @inner
 def scalar_end(at: int, end: int) -> int:
-    """Of a value that is neither an object nor an array."""
+    """The position behind a value that is neither an object nor an array."""
     byte = byte_at(at)
     if byte == QUOTE:
         close, _, _ = string_end(at + 1, end)
@@ -238,7 +241,8 @@ def scalar_end(at: int, end: int) -> int:
 
 @inner
 def nested_end(at: int, end: int, stack: int) -> int:
-    """From an opening bracket. `stack`: address of a byte for each bracket that may be open."""
+    """Finds the end of a nested value from its opening bracket. `stack`: address of a byte for each bracket
+    that may be open."""
     set_byte(stack, byte_at(at))
     depth = 1
     at += 1
@@ -272,7 +276,8 @@ def nested_end(at: int, end: int, stack: int) -> int:
 
 @inner
 def _closed(at: int, end: int, stack: int, depth: int) -> tuple[int, int]:
-    """Behind a value: (position behind a comma, or behind the last bracket; depth there)."""
+    """Passes the brackets that close behind a value: (position behind a comma, or behind the last bracket;
+    depth there)."""
     while depth > 0:
         at = after_blanks(at, end)
         if at >= end:
@@ -288,7 +293,7 @@ def _closed(at: int, end: int, stack: int, depth: int) -> tuple[int, int]:
 
 @inner
 def key_end(at: int, end: int) -> int:
-    """From a key to its value."""
+    """Passes a key and its colon; returns where its value begins."""
     if byte_at(at) != QUOTE:
         return -SYNTAX
     close, _, _ = string_end(at + 1, end)
@@ -299,7 +304,7 @@ def key_end(at: int, end: int) -> int:
 
 @inlined
 def value_start(at: int, end: int) -> int:
-    """From behind a key to its value."""
+    """Passes the colon behind a key; returns where its value begins."""
     at = after_blanks(at, end)
     if at < end and byte_at(at) == COLON:
         at = after_blanks(at + 1, end)

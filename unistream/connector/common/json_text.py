@@ -38,7 +38,7 @@ def json_rows(records: pa.RecordBatch, columns: Sequence[str] | None = None) -> 
 
 
 def json_lines(records: pa.RecordBatch) -> pa.Buffer:
-    r"""The same, one object on each line.
+    r"""The rows as the objects of `json_rows`, one on each line.
 
     >>> json_lines(pa.record_batch({"a": [1, 2]})).to_pybytes()
     b'{"a":1}\n{"a":2}\n'
@@ -96,7 +96,7 @@ def json_misfit(kind: pa.DataType) -> str | None:
 
 
 def _times(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Such as ``"2026-01-01T00:00:00.250000Z"``; the fraction is left out if it is 0."""
+    """Writes times such as ``"2026-01-01T00:00:00.250000Z"``; the fraction is left out if it is 0."""
     digits = _FRACTION[column.type.unit]
     end = "Z" if column.type.tz else ""
     text = column.cast(pa.timestamp(column.type.unit)).cast(pa.large_string())
@@ -107,7 +107,7 @@ def _times(column: pa.Array[Any]) -> pa.Array[Any]:
         return plain
     fraction = pc.utf8_slice_codeunits(whole, _SECONDS, _SECONDS + 1 + digits)
     full = pc.binary_join_element_wise(
-        *(_text('"'), seconds, fraction), _text("0" * (6 - digits) + f'{end}"'), _text("")
+        _text('"'), seconds, fraction, _text("0" * (6 - digits) + f'{end}"'), _text("")
     )
     is_whole = pc.equal(fraction, _text("." + "0" * digits))
     return pc.if_else(is_whole, plain, full)

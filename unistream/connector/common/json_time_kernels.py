@@ -31,7 +31,8 @@ def date_of(at: int, end: int) -> tuple[int, int]:
 
 @inlined
 def _days(at: int) -> tuple[int, int]:
-    """Of a proleptic Gregorian date: Howard Hinnant's `days_from_civil`."""
+    """The days since 1970 of a date in the proleptic Gregorian calendar: Howard Hinnant's
+    `days_from_civil`."""
     year = _two(at) * 100 + _two(at + 2)
     month, day = _two(at + 5), _two(at + 8)
     known = year >= 0 and byte_at(at + 4) == MINUS and byte_at(at + 7) == MINUS

@@ -49,7 +49,7 @@ class Parsed:
 
 @dataclass(slots=True)
 class _Parts:
-    """Of the bisection so far, in order of the lines."""
+    """What the bisection has found so far, in order of the lines."""
 
     arrays: list[pa.Array[Any]] = field(default_factory=list)
     bad: dict[int, str] = field(default_factory=dict)
@@ -153,7 +153,7 @@ _NONE: Final = pa.scalar(b"", pa.large_binary())
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:
-    """Of a dictionary's values, else the type itself."""
+    """The type of a dictionary's values, else the type itself."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 

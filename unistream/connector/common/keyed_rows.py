@@ -65,7 +65,7 @@ def check_keys(where: str, key: Sequence[str], records: pa.RecordBatch) -> None:
 
 
 def with_deletes(records: pa.RecordBatch, deleted: pa.Array[Any]) -> pa.RecordBatch:
-    """With the column `DELETES`."""
+    """Adds the column `DELETES`, which says of each row whether it deletes."""
     names = [*records.schema.names, DELETES]
     return pa.RecordBatch.from_arrays([*records.columns, deleted], names=names)
 
@@ -86,7 +86,7 @@ def last_of_each_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
 
 
 def _storage(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Of UUIDs: Arrow groups by none of an extension."""
+    """The stored values of a column of UUIDs: Arrow groups by none of an extension."""
     kind = column.type
     if not isinstance(kind, pa.BaseExtensionType):
         return column

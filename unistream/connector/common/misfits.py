@@ -80,7 +80,8 @@ def _casts(column: pa.Array, kind: pa.DataType) -> bool:
 
 
 def _by_halves(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """As many casts as there are bad values, times the logarithm of the length."""
+    """Which values cannot be cast; it takes as many casts as there are bad values, times the logarithm of the
+    length."""
     bad = np.zeros(len(column), np.bool_)
     parts = [(0, len(column))]
     while parts:

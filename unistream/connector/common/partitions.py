@@ -43,7 +43,7 @@ def value_text(value: object) -> str | None:
 
 
 def partition_text(value: object) -> str | None:
-    """The same in a table, where the empty text is null, as the Delta protocol says."""
+    """The text of a value in a table, where the empty text is null, as the Delta protocol says."""
     return value_text(value) or None
 
 
@@ -113,8 +113,8 @@ def value_folder(column: str, value: str | None) -> str:
 
 
 def folder_name(column: str) -> str:
-    """As Hive and Spark spell it in the name of a folder: readers take it back from there, but DuckDB only if
-    nothing in it has to be encoded.
+    """The column as Hive and Spark spell it in the name of a folder: readers take it back from there, but
+    DuckDB only if nothing in it has to be encoded.
 
     >>> folder_name("größe b"), folder_name("a/b")
     ('größe b', 'a%2Fb')

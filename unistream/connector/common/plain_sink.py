@@ -28,7 +28,7 @@ class PlainWriter:
     """Writes rows at once and has no state."""
 
     def flush(self, end_of_input: bool) -> None:
-        """Buffers nothing."""
+        """Does nothing: no row is buffered."""
 
     def prepare_commit(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
         return ()
@@ -37,4 +37,4 @@ class PlainWriter:
         return ()
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing: the writer holds no resource."""

@@ -109,7 +109,8 @@ class ReadAhead(Generic[P]):
             return self._todo.popleft()
 
     def _put(self, item: Chunk[P] | _End | Exception) -> bool:
-        """False: closed."""
+        """Puts an item for the task, as soon as there is room for it. False: the reader was closed
+        instead."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or len(self._ready) < READ_AHEAD_CHUNKS)
             if self._closed:
@@ -122,7 +123,8 @@ class ReadAhead(Generic[P]):
 
 
 class ReadInPlace(Generic[P]):
-    """The same without a thread: `take` decodes. There is always a next item, unless no split is left."""
+    """Decodes splits in the thread of the task, in `take`. There is always a next item, unless no split is
+    left."""
 
     def __init__(self, work: Callable[[P], Iterator[Chunk[P]]]) -> None:
         self._work = work
@@ -252,7 +254,7 @@ class SplitReader(Generic[P]):
         ]
 
     def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None:
-        """Does nothing."""
+        """Does nothing: no source of files is informed of checkpoints."""
 
     def close(self) -> None:
         if self._ahead is not None:

@@ -51,7 +51,7 @@ Commits = Callable[[], Iterator[RecordedCommit | None]]
 
 
 def owner_number(lineage: str, sink_uid: str) -> int:
-    """Of a sink."""
+    """The number by which a sink is named as the owner of positions."""
     return number_of(f"{lineage}/{sink_uid}")
 
 

@@ -161,7 +161,7 @@ def comparable(value: Any, kind: pa.DataType) -> Any:
 
 
 def lenient(value: Any, kind: pa.DataType) -> Any:
-    """As `comparable`; None if it cannot be compared: for statistics."""
+    """The value as `comparable` gives it; None if it cannot be compared: for statistics."""
     try:
         return comparable(value, kind)
     except (ValueError, TypeError, OverflowError, InvalidOperation):
@@ -169,12 +169,13 @@ def lenient(value: Any, kind: pa.DataType) -> Any:
 
 
 def arrow_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
-    """Of a comparable value, or None."""
+    """A comparable value, or None, as a scalar of a column's type."""
     return pa.scalar(_exact(value, kind), kind)
 
 
 def _exact(value: Any, kind: pa.DataType) -> Any:
-    """For Arrow, which takes a datetime without a zone for a local one."""
+    """The value with a zone where its column has one: Arrow takes a datetime without a zone for a local
+    one."""
     zoned = isinstance(value, dt.datetime) and pa.types.is_timestamp(kind) and kind.tz is not None
     return value.replace(tzinfo=dt.UTC) if zoned else value
 
@@ -183,7 +184,7 @@ def _exact(value: Any, kind: pa.DataType) -> Any:
 
 
 def plain_filter(given: RowFilter) -> Plain:
-    """For a job's options; `checked_filter` reads it."""
+    """The filter as a job's options have it; `checked_filter` reads it."""
     return [[(term.column, term.op, _plain_value(term)) for term in group] for group in given]
 
 

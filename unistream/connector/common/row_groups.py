@@ -163,7 +163,7 @@ class TimeRange:
 
 
 def time_ranges(metadata: pq.FileMetaData, column: str, declared: str) -> list[TimeRange | None]:
-    """Of each row group; None: not known.
+    """The range of event times in each row group; None: not known.
 
     Args:
         metadata: The footer of the file.
@@ -187,7 +187,8 @@ def time_ranges(metadata: pq.FileMetaData, column: str, declared: str) -> list[T
 
 
 def _time_range(statistics: Any) -> TimeRange | None:
-    """Of one row group. The units are those of Parquet, which has no seconds, and not those of Arrow."""
+    """The range of times in one row group. The units are those of Parquet, which has no seconds, and not
+    those of Arrow."""
     if statistics is None or not statistics.has_min_max or statistics.physical_type not in ("INT32", "INT64"):
         return None
     raw = [statistics.min_raw, statistics.max_raw]

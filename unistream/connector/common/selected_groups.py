@@ -37,7 +37,7 @@ def selected_groups(
     schema: pa.Schema,
     constants: Mapping[str, pa.Scalar] | None = None,
 ) -> list[int]:
-    """Those of `groups` that may have selected rows.
+    """Selects those of `groups` that may have selected rows.
 
     All of them if a column of the selection is missing, or has another type in the file: then its values are
     converted when they are read, and statistics are of others. Or if one may have floats, also in a struct or

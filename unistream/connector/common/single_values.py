@@ -41,7 +41,7 @@ def bound_value(data: bytes | None, kind: pa.DataType) -> Any:
 
 
 def _numeric(kind: pa.DataType) -> pa.DataType:
-    """Of the numbers by which Iceberg keeps times."""
+    """The type of the numbers by which Iceberg keeps times; another type as it is."""
     if pa.types.is_date32(kind):
         return pa.int32()
     return pa.int64() if pa.types.is_temporal(kind) else kind

@@ -20,7 +20,7 @@ EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def checked_columns(source: str, columns: Sequence[str]) -> list[str]:
-    """Raises ConfigError."""
+    """The names of the columns as a list. Raises ConfigError: there is none, or one is named twice."""
     names = [columns] if isinstance(columns, str) else list(columns)
     if not names or len(set(names)) != len(names):
         raise ConfigError(f"columns of {source} must be at least one, each once, not {names!r}")
@@ -58,7 +58,7 @@ def time_ms(name: str, at: At | None) -> int | None:
 
 
 def said_time(at_ms: int) -> str:
-    """For messages.
+    """The text of a time in ms, for messages.
 
     >>> said_time(0)
     '1970-01-01T00:00:00.000+00:00'
@@ -67,7 +67,7 @@ def said_time(at_ms: int) -> str:
 
 
 def conditions_of_range(column: str, kind: pa.DataType, range_: TimeRange) -> list[Condition]:
-    """For a filter: times of a column of timestamps in a range."""
+    """The conditions of a filter that selects the times of a range, in a column of timestamps."""
     times = [EPOCH + dt.timedelta(milliseconds=at) for at in (range_.begin_ms, range_.end_ms)]
     low, high = times if kind.tz else [at.replace(tzinfo=None) for at in times]
     return [(column, ">=", low), (column, "<", high)]
@@ -77,12 +77,12 @@ def conditions_of_range(column: str, kind: pa.DataType, range_: TimeRange) -> li
 
 
 def written_schema(schema: pa.Schema) -> str:
-    """As Arrow IPC in base64."""
+    """The schema as Arrow IPC in base64, for a job's options."""
     return base64.b64encode(schema.serialize()).decode()
 
 
 def read_schema(written: str, source: str) -> pa.Schema:
-    """Raises ConfigError."""
+    """Reads what `written_schema` has written. Raises ConfigError: it is unreadable."""
     try:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written)))
     except (ValueError, OSError) as error:

@@ -27,7 +27,7 @@ def encoded_split(
 
 
 def decoded_split(split: Split, kind: type[S], source: str) -> S:
-    """Raises CorruptSnapshot."""
+    """Reads a stored split of this kind. Raises CorruptSnapshot: it is unreadable."""
     try:
         return msgspec.msgpack.decode(split.data, type=kind)
     except msgspec.MsgspecError as error:
@@ -52,4 +52,4 @@ class ListedSplits:
         return self._discover()
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing: the discovery holds no resource."""

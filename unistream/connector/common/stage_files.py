@@ -101,7 +101,8 @@ class StageFiles:
         return True
 
     def create_first(self, full: str, content: bytes) -> bool:
-        """The same, for the first one of a folder. Raises ConfigError: an S3 store creates it twice."""
+        """Creates, as `create`, the first file of a folder. Raises ConfigError: an S3 store creates it
+        twice."""
         created = self.create(full, content)
         if created and self._is_s3 and self.create(full, content):
             raise ConfigError(
@@ -158,7 +159,7 @@ def absolute(path: str) -> str:
 
 
 def check_sink_options(target_file_bytes: int, on_rewind: str) -> None:
-    """Raises ConfigError."""
+    """Checks options that sinks of files share. Raises ConfigError: one has a value that there is not."""
     if target_file_bytes < 1:
         raise ConfigError(f"target_file_bytes must be above 0, not {target_file_bytes}")
     if on_rewind not in ("refuse", "allow_duplicates"):

@@ -17,7 +17,7 @@ _SHOWN: Final = 60  # characters of a value in a message
 
 
 def is_read(kind: pa.DataType) -> bool:
-    """Of this type texts are read."""
+    """Whether texts are read as values of this type."""
     return bool(pa.types.is_timestamp(kind))
 
 
@@ -50,7 +50,7 @@ def parsed(texts: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.ChunkedAr
 
 
 def _first_bad(texts: pa.ChunkedArray, zoned: pa.ChunkedArray, kind: pa.DataType) -> str:
-    """By bisection."""
+    """Finds the first text that is none of its type, by bisection."""
     low, high = 0, len(texts)
     while high - low > 1:
         middle = (low + high) // 2
