@@ -9,7 +9,7 @@ from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.os_failures import stays
 
 _REFUSED: Final = re.compile(r"lacked the necessary privileges|lacked valid authentication credentials")
-"""Of object_store, for 403 and 401 of any store."""
+"""The texts of object_store for 403 and 401 of any store."""
 _STATUS: Final = re.compile(r"\b(40[13]) (?:Forbidden|Unauthorized)")
 _CODE: Final = re.compile(r"<Code>([^<]*)</Code>\s*(?:<Message>([^<]*)</Message>)?")
 
@@ -29,7 +29,8 @@ _DAMAGED: Final = (
     "missing field",
 )
 _NO_FOLDER: Final = "Invalid table location"
-"""In messages of deltalake for tables that it will never read. Any other may be of a store that fails."""
+"""The beginning of deltalake's messages for tables that it will never read. Any other may be of a store that
+fails."""
 
 
 def failed(uri: str, error: Exception) -> ConfigError | Unreachable:
@@ -59,8 +60,8 @@ def failed(uri: str, error: Exception) -> ConfigError | Unreachable:
 
 
 def brief(error: BaseException) -> str:
-    r"""In one line: deltalake writes each cause, and each part behind a colon, in a coloured line of its own;
-    below may be its stack, which is left out.
+    r"""The text of an error in one line: deltalake writes each cause, and each part behind a colon, in a
+    coloured line of its own; below may be its stack, which is left out.
 
     >>> brief(OSError("Kernel error: S3\n  \x1b[31m↳\x1b[0m connect  error\n   0: <unknown>"))
     'Kernel error: S3: connect error'

@@ -36,7 +36,7 @@ def mode_of(table: str, configuration: Mapping[str, str | None]) -> str:
 
 
 def stored_field(table: str, field: pa.Field) -> pa.Field:
-    """With its id and its physical name, also inside structs. `field`: as deltalake has it. Raises
+    """The field with its id and its physical name, also inside structs. `field`: as deltalake has it. Raises
     ConfigError: the log does not say them."""
     metadata = field.metadata or {}
     if ID not in metadata or PHYSICAL not in metadata:
@@ -61,7 +61,7 @@ def _inner(table: str, field: pa.Field) -> pa.Field:
 
 
 def physical_name(field: pa.Field) -> str:
-    """In files and in the log; its own without a mapping."""
+    """The name of a column in files and in the log; its own without a mapping."""
     found = (field.metadata or {}).get(PHYSICAL)
     return str(field.name if found is None else found.decode())
 

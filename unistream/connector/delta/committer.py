@@ -341,7 +341,8 @@ class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
     def _table_commit(
         self, table: LakeTable, permit: CommitPermit, checkpoint_id: int, files: Sequence[DeltaFile]
     ) -> TableCommit:
-        """Without positions after a rewind: the table has rows from behind them."""
+        """The commit of a checkpoint's files. It has no positions after a rewind: the table has rows from
+        behind them."""
         made = {CHECKPOINT_KEY: str(checkpoint_id), "unistream.leader-epoch": str(permit.epoch)}
         if permit.snapshot:
             made[SNAPSHOT_KEY] = permit.snapshot
@@ -392,7 +393,8 @@ class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
         raise Unreachable(f"table {self._uri}: the rewind could not be recorded: {failure}") from failure
 
     def _staged_here(self, request: CommitRequest) -> tuple[DeltaCommittable, ...]:
-        """Without the output for a former table. Raises ConfigError if that is not committed."""
+        """The output that was staged for this table. Raises ConfigError if that for a former table is not
+        committed."""
         staged = [decode_committable(content) for content in request.committables]
         for uri in {one.table_uri for one in staged} - {self._uri}:
             missing = self._not_in_former(uri, request.checkpoint_id)

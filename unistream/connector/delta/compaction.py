@@ -51,7 +51,7 @@ class Stopped(Exception):
 
 
 class Compactor:
-    """Of one committer, on whose thread `committed` and `close` are called.
+    """Compacts the table of one committer, on whose thread `committed` and `close` are called.
 
     Args:
         uri: Of the table.
@@ -94,7 +94,7 @@ class Compactor:
         self._thread.start()
 
     def wait(self) -> None:
-        """For the one that is under way."""
+        """Waits for the compaction that is under way, `CLOSE_S` at most."""
         if self._thread is None:
             return
         self._thread.join(CLOSE_S)
@@ -158,7 +158,10 @@ class Compactor:
                 continue
             _LOG.warning(
                 "event=compaction_taken_back table=%s removed=%d added=%d reason=%r",
-                *(self._uri, len(wrong.removed), len(added), UNNOTICED),
+                self._uri,
+                len(wrong.removed),
+                len(added),
+                UNNOTICED,
             )
             self._seal(table, watch)
         raise Conflict(f"{ATTEMPTS_MAX} other commits were faster")
@@ -212,7 +215,10 @@ class Compactor:
             raise self._given_up(made, failure, f"{ATTEMPTS_MAX} other commits were faster")
         _LOG.info(
             "event=compacted table=%s partition=%s removed=%d added=1 bytes=%d",
-            *(self._uri, made.partition_values, len(planned.files), made.size),
+            self._uri,
+            made.partition_values,
+            len(planned.files),
+            made.size,
         )
 
     def _seal(self, table: LakeTable, watch: Watch) -> None:

@@ -33,7 +33,7 @@ MADE_MAX: Final = 10_000  # compactions that are remembered
 COMPACTED: Final = "compacted"
 TAKEN_BACK: Final = "taken back"
 SEALED: Final = "sealed"
-"""Of a commit, under `COMPACTION_KEY`."""
+"""What a commit that seals the table has under `COMPACTION_KEY`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class TakenBack:
 
 
 class Watch:
-    """Of one table.
+    """Follows the log of one table, for what others do to its compactions.
 
     Args:
         uri: Of the table.

@@ -41,8 +41,8 @@ class DeltaLine(SinkLine[int]):
         self._appends = appends
 
     def check_table(self, table: WrittenTable, last: int | None) -> None:
-        """Before a commit on this snapshot. `last`: the last checkpoint of this line in the table; None: it
-        has none. Raises as `check`."""
+        """Checks the line before a commit on this snapshot. `last`: the last checkpoint of this line in the
+        table; None: it has none. Raises as `check`."""
         lineage = self._context.lineage
         self.check(
             table.transaction_version(writer_id(self._context)),
@@ -54,7 +54,8 @@ class DeltaLine(SinkLine[int]):
         )
 
     def transactions(self, table: WrittenTable, checkpoint_id: int) -> dict[str, int]:
-        """To be part of each commit: also that of the line, which a table may let expire."""
+        """The transactions that are to be part of each commit: also that of the line, which a table may let
+        expire."""
         mine, writer = number_of(self._context.lineage), number_of(self.writer(checkpoint_id))
         is_mine = table.transaction_version(LINE_ID) in (None, mine)
         return {writer_id(self._context): writer, **({LINE_ID: mine} if is_mine else {})}

@@ -88,7 +88,7 @@ def _among(partitions: pa.Table, name: str, literals: Sequence[str | None]) -> s
 
 
 def _literals(column: pa.ChunkedArray) -> list[str | None]:
-    """Of each row; None is null, as is the empty text in a partition of Delta."""
+    """A literal of SQL for each row; None is null, as is the empty text in a partition of Delta."""
     kind = column.type
     if pa.types.is_string(kind):
         return ["'" + one.replace("'", "''") + "'" if one else None for one in column.to_pylist()]

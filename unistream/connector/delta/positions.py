@@ -38,7 +38,7 @@ class LoggedCommit(Protocol):
 
 
 def positions_metadata(positions: Sequence[SourcePositions]) -> dict[str, str]:
-    """For the commit; none without positions."""
+    """The metadata by which a commit has these positions; none without positions."""
     return {POSITIONS_KEY: encode_positions(positions)} if positions else {}
 
 

@@ -191,8 +191,8 @@ class DeltaRange:
     def _stored(
         self, rows: pa.RecordBatchReader, table: DeltaTable, refused: list[UserCodeError]
     ) -> pa.RecordBatchReader:
-        """In the columns and types of the table; columns that the rows do not have are null. `refused`: gets
-        the failure of a row, of which deltalake keeps no more than the text."""
+        """The rows in the columns and types of the table; columns that the rows do not have are null.
+        `refused`: gets the failure of a row, of which deltalake keeps no more than the text."""
         schema = pa.schema(table.schema().to_arrow())
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -223,7 +223,7 @@ class DeltaRange:
         return version
 
     def _check_fits(self, schema: pa.Schema, table: DeltaTable) -> None:
-        """Raises ConfigError."""
+        """Checks that rows of this schema can be stored in the table. Raises ConfigError: they cannot."""
         metadata = table.metadata()
         shape = TableShape(
             table=self._uri,
@@ -305,8 +305,8 @@ def _scalar(at_ms: int, kind: pa.TimestampType) -> pa.Scalar:
 
 
 def _literal(at_ms: int, kind: pa.TimestampType) -> str:
-    """In the type of the column: a literal of DataFusion has nanoseconds, which deltalake cannot compare
-    with the statistics of files."""
+    """A time as a literal in the type of the column: one of DataFusion has nanoseconds, which deltalake
+    cannot compare with the statistics of files."""
     zone = 'Some("UTC")' if kind.tz else "None"
     at = _scalar(at_ms, pa.timestamp("us")).as_py().isoformat(timespec="microseconds")
     return f"arrow_cast('{at}{'Z' if kind.tz else ''}', 'Timestamp(Microsecond, {zone})')"

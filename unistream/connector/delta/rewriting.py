@@ -66,7 +66,7 @@ def _by_partition(files: Sequence[DataFile]) -> dict[PartitionKey, list[DataFile
 
 
 def _groups(files: Sequence[DataFile], target_bytes: int) -> Iterator[list[DataFile]]:
-    """Of about this size; what would stay alone is left as it is."""
+    """Divides the files into groups of about this size; what would stay alone is left as it is."""
     group: list[DataFile] = []
     size = 0
     for file in files:

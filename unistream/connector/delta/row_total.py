@@ -16,7 +16,7 @@ class Counted(Protocol):
 
 
 class RowTotal:
-    """Of one table.
+    """The number of rows of one table, which is kept up to date from commit to commit.
 
     >>> class Snapshot:
     ...     version = 4
@@ -32,14 +32,14 @@ class RowTotal:
         self._rows: int | None = None
 
     def appended(self, before: Counted, version: int, rows: int) -> int | None:
-        """After a commit that has added `rows`, as `version`. `before`: the snapshot that it was made on;
-        it is counted unless that is the last version that was."""
+        """The rows after a commit that has added `rows`, as `version`. `before`: the snapshot that it was
+        made on; it is counted unless that is the last version that was."""
         if self._version != version - 1:
             self._rows = before.row_count()
         return self._set(version, None if self._rows is None else self._rows + rows)
 
     def replaced(self, after: Counted) -> int | None:
-        """After a commit that has also removed rows; `after`: its own snapshot."""
+        """The rows after a commit that has also removed some; `after`: its own snapshot."""
         return self._set(after.version, after.row_count())
 
     def _set(self, version: int, rows: int | None) -> int | None:

@@ -24,7 +24,7 @@ def read_table(uri: str, options: Mapping[str, str]) -> pa.Table:
 
 
 def read_column_names(uri: str, options: Mapping[str, str]) -> list[str]:
-    """Those of the newest version, without a look at its files. Raises as `read_table`."""
+    """The columns of the newest version, without a look at its files. Raises as `read_table`."""
     return _opened(uri, options).column_names()
 
 

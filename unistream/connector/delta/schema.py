@@ -123,8 +123,9 @@ def changed_in_partitions(values: pa.Array, *, rewritten: bool) -> pa.Array | No
 
 
 def check_rewritable(where: str, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-    """For each commit whose files deltalake writes itself (a merge, an overwrite, a replaced range), not this
-    project: of a negative decimal of a partition it writes ``-1.-50``, after which nobody can read the table.
+    """Checks a table before each commit whose files deltalake writes itself (a merge, an overwrite, a
+    replaced range), not this project: of a negative decimal of a partition it writes ``-1.-50``, after which
+    nobody can read the table.
 
     Raises:
         ConfigError: rows of the table must not be rewritten by it.

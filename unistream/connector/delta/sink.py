@@ -117,7 +117,7 @@ class DeltaSink:
 
     @property
     def table_uri(self) -> str:
-        """Absolute."""
+        """The absolute path or URL of the table."""
         return self._table_uri
 
     def lineage_datasets(self) -> list[LineageDataset]:
@@ -261,7 +261,8 @@ class DeltaSink:
             raise ConfigError(f"time_column {name!r} is {stored.field(name).type}; it has to be a timestamp")
 
     def _check_upsert(self, schema: pa.Schema, stored: pa.Schema) -> None:
-        """Raises ConfigError."""
+        """Checks the key and the condition of an upsert. Raises ConfigError: the table or the rows do not
+        have them."""
         if self._upsert is not None:
             check_key("a Delta table", self._upsert.key, stored, takes_bytes=False)
         check_condition(self._delete_when, schema)
@@ -320,7 +321,7 @@ def _checked_upsert(mode: str, key: str | Sequence[str], delete_when: object) ->
 
 
 def _checked_files(files: int | None) -> int | None:
-    """Raises ConfigError."""
+    """The argument `auto_compact_files` if it is valid. Raises ConfigError: it is below 2, or no number."""
     if files is not None and (isinstance(files, bool) or not isinstance(files, int) or files < 2):
         raise ConfigError(f"auto_compact_files is a number from 2 on, such as 50, or None, not {files!r}")
     return files

@@ -154,7 +154,7 @@ class DeltaSource:
 
     @property
     def table_uri(self) -> str:
-        """Absolute."""
+        """The absolute path or URL of the table."""
         return self._uri
 
     @property
@@ -208,7 +208,8 @@ class DeltaSource:
         return time_span(self._uri, self._storage(), msgspec.convert(self._begin, DeltaStart), column)
 
     def within(self, column: str, range_: TimeRange) -> DeltaSource:
-        """The same source with a filter for the range, if the column is a timestamp."""
+        """A copy of the source with a filter for the range; the source itself if the column is no
+        timestamp."""
         kind = self._schemas()[1].field(column).type
         if not pa.types.is_timestamp(kind):
             return self
@@ -243,7 +244,8 @@ class DeltaSource:
         return checked_filter(self._groups, self._schemas()[1], f"table {self._uri}")
 
     def _schemas(self) -> tuple[pa.Schema, pa.Schema]:
-        """Of the rows, and with the columns of the filter; as `TableFacts.stored`."""
+        """The schemas of the rows, and of what is read for them with the columns of the filter; as
+        `TableFacts.stored`."""
         if self._found is None:
             from unistream.connector.delta.source_start import DeltaStart, find_columns, selected_schema
 

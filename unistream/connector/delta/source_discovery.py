@@ -98,7 +98,8 @@ class DeltaDiscovery:
         return self._following(position, known.origin)
 
     def find_recorded(self, connector: str, name: str) -> tuple[FoundSplits, SourcePositions]:
-        """Of the version that is read. Raises ConfigError (also as `find_positions`) or Unreachable."""
+        """The splits and the recorded positions of the version that is read. Raises ConfigError (also as
+        `find_positions`) or Unreachable."""
         begin = find_begin(self._uri, self._storage, self._options.start)
         table = begin.snapshot
         if table is None:
@@ -198,8 +199,9 @@ class DeltaDiscovery:
     # --- is it the same table? --------------------------------------------------------------------
 
     def _check_same_history(self, log: TableLog, position: _Position, origin: str) -> None:
-        """Before what follows the position is read. Without it the time of the last commit is enough: it may
-        be large, and is looked at every few seconds."""
+        """Checks, before what follows the position is read, that the table is still the one that was read.
+        Without anything that follows, the time of the last commit is enough: it may be large, and is looked
+        at every few seconds."""
         modified_ns = log.modified_ns(position.next - 1)
         unchanged = modified_ns is not None and modified_ns == position.modified_ns
         if unchanged and log.modified_ns(position.next) is None:
@@ -249,8 +251,8 @@ class DeltaDiscovery:
     # --- files to splits --------------------------------------------------------------------------
 
     def _splits(self, files: Iterable[DataFile], version: int) -> list[Split]:
-        """Of the files that may have rows. The footer is read of a file that is larger than a split, or whose
-        event times are not in the log."""
+        """The splits of the files that may have rows. The footer is read of a file that is larger than a
+        split, or whose event times are not in the log."""
         found: list[DeltaSplit] = []
         by_footer: list[tuple[DataFile, int | None]] = []
         for file in files:
@@ -286,7 +288,7 @@ class DeltaDiscovery:
         return [part_of_file(file, version, found, least) for found in ranges]
 
     def _stored_name(self, metadata: pq.FileMetaData, column: str, file: DataFile) -> str:
-        """Of a column in a file; empty: it does not have it."""
+        """The name of a column in a file; empty: it does not have it."""
         mode = self._options.mapping
         if mode == NONE:
             return column

@@ -56,8 +56,8 @@ FEATURES: Final = frozenset(
 COMPACTION_KEY: Final = "unistream.compaction"
 
 Deleted: TypeAlias = Callable[[int], Mapping[str, bytes]]
-"""Of a version: paths in the log -> which rows of the file were deleted, as `connector.common.deleted_rows`
-packs them. Raises ConfigError, Unreachable."""
+"""Finds for a version: paths in the log -> which rows of the file were deleted, as
+`connector.common.deleted_rows` packs them. Raises ConfigError, Unreachable."""
 
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 
@@ -138,7 +138,7 @@ _DECODER: Final = msgspec.json.Decoder(_Action)
 
 
 def parse_commit(table: str, version: int, content: bytes) -> Commit:
-    """Raises ConfigError."""
+    """Reads the log of one version. Raises ConfigError: it is unreadable."""
     try:
         actions = _DECODER.decode_lines(content)
     except msgspec.MsgspecError as error:
@@ -259,7 +259,8 @@ def checked_path(table: str, encoded: str) -> str:
 
 
 def check_features(table: str, features: list[str] | None) -> None:
-    """Raises ConfigError."""
+    """Checks the features that readers of a table have to know. Raises ConfigError: this source does not know
+    one."""
     unknown = sorted(set(features or ()) - FEATURES)
     if unknown:
         raise ConfigError(

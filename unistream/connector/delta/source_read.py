@@ -143,7 +143,7 @@ def _groups(
 def _selected(
     file: pa.NativeFile, found: pa.Schema, groups: list[int], split: DeltaSplit, spec: DeltaSpec
 ) -> list[int]:
-    """Without row groups of which the pipeline drops all rows."""
+    """The row groups that are left without those of which the pipeline drops all rows."""
     names = () if spec.selection is None else spec.selection.columns
     constants = {
         name: arrow_scalar(partition_value(split.partition, field := spec.read.field(name)), field.type)
@@ -164,7 +164,7 @@ def _selected(
 def _marked(
     table: pa.Table, unit: Unit, deleted: np.ndarray[Any, Any], firsts: np.ndarray[Any, Any]
 ) -> pa.Table:
-    """With a column that says which rows were deleted, if any was."""
+    """The rows with a column that says which were deleted, if any was."""
     if not len(deleted):
         return table
     found = marks(deleted, int(firsts[unit.at]) + unit.base, table.num_rows)

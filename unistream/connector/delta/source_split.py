@@ -145,7 +145,7 @@ def file_bounds(file: DataFile, schema: pa.Schema, column: str) -> Bounds:
 
 
 def least_event_time(file: DataFile, schema: pa.Schema, column: str) -> int | None:
-    """In ms; None: not known."""
+    """The least event time of a file, in ms; None: not known."""
     least = file_bounds(file, schema, column).least
     if least is None:
         return None

@@ -197,7 +197,8 @@ class SourceTable:
                 yield file if self.facts.mapping == NONE else self._renamed(file, columns)
 
     def _renamed(self, file: DataFile, columns: Sequence[pa.Field]) -> DataFile:
-        """By the names of `columns`. deltalake has partitions by those of this version."""
+        """The file with its statistics and partitions by the names of `columns`. deltalake has partitions by
+        those of this version."""
         physical = {field.name: physical_name(field) for field in self.facts.stored}
         partition = {physical[name]: value for name, value in file.partition.items()}
         return renamed(replace(file, partition=partition), columns)
@@ -222,7 +223,7 @@ class SourceTable:
         return found
 
     def deleted_rows(self) -> int:
-        """Of all files."""
+        """How many rows of all files were deleted, by their deletion vectors."""
         return sum(
             int(pc.sum(pc.invert(batch.column("selection_vector").flatten())).as_py() or 0)
             for batch in self._deletion_vectors()
@@ -265,7 +266,7 @@ def _fields(actions: pa.Table, name: str, columns: Sequence[str] | None) -> pa.C
 
 
 def _representable(bounds: pa.Array) -> pa.Array:
-    """Without times that Python cannot represent: of them nothing is known then."""
+    """The bounds without times that Python cannot represent: of them nothing is known then."""
     if not pa.types.is_timestamp(bounds.type) and not pa.types.is_date32(bounds.type):
         return bounds
     least, greatest = (pa.scalar(at, bounds.type) for at in _PYTHON_TIMES[pa.types.is_date32(bounds.type)])

@@ -64,7 +64,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(DeltaCommittable)
 
 
 def decode_committable(content: bytes) -> DeltaCommittable:
-    """Raises CorruptSnapshot."""
+    """Reads a stored committable. Raises CorruptSnapshot: it is unreadable."""
     what = "a committable of a Delta sink"
     return decode_formatted(_DECODER, content, what=what, expected=COMMITTABLE_FORMAT, least=1)
 
@@ -85,7 +85,7 @@ def write_parquet(file: Any, table: pa.Table) -> None:
 
 
 def parquet_writer(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
-    """Of a data file."""
+    """Opens the writer of a data file."""
     return pq.ParquetWriter(
         file,
         schema,
@@ -116,7 +116,7 @@ class Statistics:
 
     @staticmethod
     def of_rows(rows: int) -> str:
-        """Of a file of which no more is known."""
+        """The statistics of a file of which no more is known than its number of rows."""
         return json.dumps({"numRecords": rows})
 
     def add(self, table: pa.Table) -> None:

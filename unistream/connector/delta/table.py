@@ -55,7 +55,7 @@ SNAPSHOT_KEY = "unistream.snapshot"
 NEAR = 10  # versions in which the last commit is most likely
 LOOK_BACK = 1000  # versions in which it is looked for
 _REFUSAL: Final = re.compile("Unsupported|does not support|append-only")
-"""Of a commit that fails as one that has met a conflict does, and would do so for ever."""
+"""The text of a commit that fails as one that has met a conflict does, and would do so for ever."""
 _UNQUOTED: Final = "/!$&'()+,-.:;=@_~"  # besides letters and digits
 
 
@@ -191,11 +191,12 @@ class LakeTable:
             return pa.table(query.execute("SELECT * FROM rows").read_all())
 
     def column_names(self) -> list[str]:
-        """From its log: no file is read."""
+        """The names of the table's columns from its log: no file is read."""
         return [field.name for field in self._table.schema().fields]
 
     def row_count(self) -> int | None:
-        """From the statistics of its files, and their deletion vectors; None: one of them has none."""
+        """The rows of the table by the statistics of its files, and their deletion vectors; None: a file has
+        none."""
         rows = pa.table(self._table.get_add_actions(flatten=True)).column("num_records")
         if rows.null_count:
             return None
@@ -384,7 +385,7 @@ class LakeTable:
         sync_version(self._uri, self.version)
 
     def _check_rewritable(self) -> None:
-        """Raises ConfigError."""
+        """Checks that rows of the table may be replaced. Raises ConfigError: see `check_rewritable`."""
         shape = self.shape
         check_rewritable(f"table {self._uri}", shape.schema, shape.partition_by)
 
@@ -401,8 +402,8 @@ class LakeTable:
 
 
 def sync_version(uri: str, version: int) -> None:
-    """Of a table on a local disk: deltalake syncs neither the files that it writes nor the log. Raises
-    Unreachable."""
+    """Makes a version of a table on a local disk durable: deltalake syncs neither the files that it writes
+    nor the log. Raises Unreachable."""
     if "://" in uri:
         return
     commit = TableLog(uri, table_files(uri, {})).commit(version)
@@ -417,7 +418,7 @@ def sync_version(uri: str, version: int) -> None:
 
 
 def _properties(commit: TableCommit) -> CommitProperties:
-    """On exactly the loaded snapshot: any other commit is a conflict."""
+    """The properties of a commit on exactly the loaded snapshot: any other commit is a conflict."""
     return CommitProperties(
         custom_metadata=dict(commit.metadata),
         max_commit_retries=0,
@@ -457,7 +458,7 @@ def _committing(uri: str) -> Iterator[None]:
 
 
 def logged_path(path: str) -> str:
-    """As deltalake writes it to the log, where a path that it is to remove has to be found.
+    """The path as deltalake writes it to the log, where a path that it is to remove has to be found.
 
     >>> logged_path("day=2026%2001/ä b.parquet")
     'day=2026%252001/%C3%A4%20b.parquet'

@@ -12,7 +12,7 @@ SCHEMES: Final = frozenset(
     {"file", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "azure", "adl", "hdfs", "r2", "oss"}
 )
 _READ_OTHERWISE: Final = re.compile(r"%[0-9A-Fa-f]{2}|\\|[\x00-\x1f\x7f]")
-"""In a local path: deltalake writes there, and looks for what it decodes to."""
+"""What a local path must not have: deltalake writes there, and looks for what it decodes to."""
 
 
 def checked_uri(uri: str, what: str) -> str:
