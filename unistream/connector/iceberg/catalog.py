@@ -56,7 +56,7 @@ class TableAddress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """For people, and to see whether two are the same; without secrets."""
+        """The address for people, and to see whether two are the same; without secrets."""
         uri = self.properties.get(URI, "")
         if isinstance(uri, str) and has_reference(uri):
             uri = resolved_options("catalog property", {URI: uri})[URI]
@@ -65,8 +65,8 @@ class TableAddress(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def without_secrets(self) -> TableAddress:
-        """As it is stored: references stay, a password in a URL is removed, and so is what else must not be
-        read."""
+        """The address as it is stored: references stay, a password in a URL is removed, and so is what else
+        must not be read."""
         kept = {
             name: value if is_reference(value) else without_password(value)
             for name, value in self.properties.items()
@@ -118,7 +118,7 @@ def checked_address(
 
 
 def lineage_of(address: TableAddress) -> LineageDataset:
-    """Below the warehouse, if that is a place; else in the catalog."""
+    """The dataset of a table: below the warehouse, if that is a place; else in the catalog."""
     warehouse = address.properties.get(WAREHOUSE, "")
     if isinstance(warehouse, str) and ("://" in warehouse or warehouse.startswith("/")):
         return dataset_at(f"{warehouse.rstrip('/')}/{address.table.replace('.', '/')}", "iceberg")
@@ -164,7 +164,7 @@ def open_catalog(address: TableAddress) -> Any:
 
 
 def _type_of(properties: Mapping[str, Any]) -> str:
-    """As `load_catalog` finds out; "": one that it has to load."""
+    """The type of a catalogue as `load_catalog` finds it out; "": one that it has to load."""
     if "py-catalog-impl" in properties:
         return ""
     uri = str(properties.get(URI, ""))
@@ -270,7 +270,7 @@ def without_password(url: str) -> str:
 
 
 def without_user(url: str) -> str:
-    """Also without options, which say how and not where."""
+    """The URL without its user, and also without options, which say how and not where."""
     parts = urlsplit(re.sub(r"(?<=://)[^/@\s]*@", "", url))
     if parts.scheme.startswith("sqlite"):
         return url.partition("?")[0]

@@ -214,8 +214,8 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         parts: Parts,
         permit: CommitPermit | None,
     ) -> None:
-        """On the loaded head. `permit` None: of no checkpoint. Raises Conflict, Unknown, Unreachable (not
-        committed), ConfigError."""
+        """Commits the parts on the loaded head. `permit` None: they are of no checkpoint. Raises Conflict,
+        Unknown, Unreachable (not committed), ConfigError."""
         staged: Sequence[IcebergCommittable] = [one for part in parts for one in part.staged]
         summary, owned = ({}, {}) if permit is None else self._said(table, recorded, permit)
         self._is_current = False
@@ -280,7 +280,7 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
             keyed.discard()
 
     def _file_name(self) -> str:
-        """Of a file that is written again; unique among all attempts."""
+        """The name of a file that is written again; unique among all attempts."""
         uid = re.sub(r"[^A-Za-z0-9-]", "-", self._opened().sink_uid)[:64]
         return f"{uid}-keyed-{uuid.uuid4().hex}.parquet"
 
@@ -387,8 +387,8 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
     def _said(
         self, table: Any, recorded: Recorded, permit: CommitPermit
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """For the summary, and properties of the table. Without positions after a rewind: the table has rows
-        from behind them."""
+        """What a commit says in its summary, and in properties of the table. It has no positions after a
+        rewind: the table has rows from behind them."""
         summary = {EPOCH_KEY: str(permit.epoch)}
         positions = () if self._rewinds else permit.positions
         if positions:
@@ -473,8 +473,8 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         return self._memory
 
     def _staged_here(self, request: CommitRequest) -> tuple[IcebergCommittable, ...]:
-        """Without the output for a former table. A table that was renamed, or whose catalog has moved, is the
-        same one. Raises ConfigError if the former one does not have it."""
+        """The output that was staged for this table. A table that was renamed, or whose catalog has moved, is
+        the same one. Raises ConfigError if a former table does not have what was staged for it."""
         context = self._opened()
         staged = [decode_committable(content) for content in request.committables]
         if context.finalizing:

@@ -19,7 +19,7 @@ from unistream.base import durable_files
 
 
 class DurableFileIO(PyArrowFileIO):  # type: ignore[misc]  # pyiceberg is not read by mypy
-    """As `PyArrowFileIO`; a local file is durable, content and name, when it is closed."""
+    """A `PyArrowFileIO` whose local files are durable, content and name, when they are closed."""
 
     def new_output(self, location: str) -> Any:
         """A file to be written."""

@@ -74,7 +74,7 @@ class IcebergLine(SinkLine[str]):
         self._appends = appends
 
     def check_records(self, found: Records) -> None:
-        """Before a commit behind these records. Raises as `check`."""
+        """Checks the line before a commit behind these records. Raises as `check`."""
         lineage = self._context.lineage
         last = found.get((lineage, self._context.sink_uid))
         self.check(

@@ -120,7 +120,7 @@ def _parsed(text: str) -> tuple[Transform[Any, Any], str, str]:
 
 
 def described(spec: PartitionSpec, schema: Schema) -> str:
-    """As `partition_by` would have it, for messages."""
+    """The partitions as `partition_by` would have them, for messages."""
     return ", ".join(_described(field, schema) for field in _live(spec)) or "nothing"
 
 
@@ -201,7 +201,7 @@ class Partitioner:
         return "/".join(map(_short, path.split("/")))
 
     def encoded(self, key: Key) -> tuple[bytes | None, ...]:
-        """By Iceberg's serialisation of single values."""
+        """The partition values of a key by Iceberg's serialisation of single values."""
         return tuple(
             None if value is None else to_bytes(kind, value)
             for kind, value in zip(types_of(self._spec, self._schema), key, strict=True)
@@ -209,7 +209,7 @@ class Partitioner:
 
 
 def types_of(spec: PartitionSpec, schema: Schema) -> list[IcebergType]:
-    """Of the partition values."""
+    """The types of a spec's partition values."""
     return [field.field_type for field in spec.partition_type(schema).fields]
 
 
@@ -221,7 +221,8 @@ def decoded(spec: PartitionSpec, schema: Schema, values: Sequence[bytes | None])
 
 
 def _path(rows: pa.Schema, column: str) -> list[str] | None:
-    """Of a column, or of a field in structs; None: the rows do not have it. Names may contain dots."""
+    """The names that lead to a column, or to a field in structs; None: the rows do not have it. Names may
+    contain dots."""
     if column in rows.names:
         return [column]
     for name in rows.names:
@@ -246,7 +247,7 @@ def _step(
 
 
 def _plain(values: pa.Array) -> pa.Array:
-    """As Iceberg keeps partition values."""
+    """The values as Iceberg keeps those of partitions."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if isinstance(values, pa.ExtensionArray):

@@ -34,8 +34,8 @@ CODEC: Final = "write.parquet.compression-codec"
 LEVEL: Final = "write.parquet.compression-level"
 ROW_GROUP_ROWS: Final = 1 << 20
 DELETES_FIELD: Final = with_id(pa.field(DELETES, pa.bool_()), 2147483644)
-"""Of staged rows that delete others. The id is the one that the specification keeps for "the row is deleted";
-no column of a table has it."""
+"""The column of staged rows that says whether they delete others. Its id is the one that the specification
+keeps for "the row is deleted"; no column of a table has it."""
 _UNCOUNTED: Final = StatisticsCollector(
     field_id=2147483644,
     iceberg_type=BooleanType(),
@@ -195,7 +195,7 @@ class WritePlan:
 
 
 class _Folder:
-    """Of a partition, as pyiceberg asks for it."""
+    """The folder of a partition, as pyiceberg asks for it."""
 
     def __init__(self, path: str) -> None:
         self._path = path

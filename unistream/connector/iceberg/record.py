@@ -63,7 +63,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> tuple[int, int]:
-        """In the order of a sink's commits."""
+        """Where the commit stands in the order of its sink's commits: rewinds, checkpoint."""
         return self.rewinds, self.checkpoint
 
     @property
@@ -71,11 +71,11 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
         return f"{PROPERTY}{self.lineage}/{self.sink_uid}"
 
     def properties(self) -> dict[str, str]:
-        """Of the table."""
+        """The property by which the table has this record."""
         return {self.property_name: msgspec.json.encode(self).decode()}
 
     def summary(self) -> dict[str, str]:
-        """Of the snapshot."""
+        """The entries by which the summary of the snapshot has this record."""
         made = {
             LINEAGE_KEY: self.lineage,
             SINK_KEY: self.sink_uid,
@@ -91,7 +91,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 _DECODER: Final = msgspec.json.Decoder(Recorded)
 Records = Mapping[tuple[str, str], Recorded]
-"""By lineage and uid of the sink."""
+"""The last commit of each sink, by its lineage and uid."""
 
 
 def records(where: str, metadata: Any) -> dict[tuple[str, str], Recorded]:

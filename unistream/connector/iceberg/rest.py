@@ -17,7 +17,7 @@ SILENT_TIMEOUT_S: Final = 60  # between two bytes of an answer; a commit of a la
 
 
 class LimitedRestCatalog(RestCatalog):  # type: ignore[misc]  # pyiceberg is not read by mypy
-    """As `RestCatalog`. A request that is not answered in time raises `requests.Timeout`."""
+    """A `RestCatalog` whose requests raise `requests.Timeout` if they are not answered in time."""
 
     def _create_session(self) -> Any:
         session = super()._create_session()

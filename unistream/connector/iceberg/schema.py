@@ -242,7 +242,7 @@ def arrow_schema(held: Schema) -> pa.Schema:
 
 
 def columns_of(names: Sequence[str]) -> str:
-    """For messages."""
+    """The names as text, for messages."""
     return ", ".join(names) or "nothing"
 
 

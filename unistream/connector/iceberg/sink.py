@@ -149,7 +149,7 @@ class IcebergSink:
 
     @property
     def records_positions(self) -> bool:
-        """In the summary of each snapshot."""
+        """Whether the summary of each snapshot has the positions of sources."""
         return self._mode != "overwrite-partitions"
 
     def lineage_datasets(self) -> list[LineageDataset]:
@@ -194,7 +194,8 @@ class IcebergSink:
             check_same(where, table.schema(), table.spec(), partition_by)
 
     def _check_upsert(self, schema: pa.Schema, table: Any) -> None:
-        """Raises ConfigError."""
+        """Checks the key and the condition of an upsert. Raises ConfigError: the rows or the table do not
+        allow it."""
         check_condition(self._delete_when, schema)
         if self._upsert is None:
             return

@@ -71,7 +71,7 @@ class Prepared:
 
 @dataclass(slots=True)
 class _Parts:
-    """Of one snapshot, as it is made."""
+    """The files of one snapshot, as it is made."""
 
     table: Any
     snapshot_id: int
@@ -201,7 +201,8 @@ def _prepared(
 
 
 def unknown_to(table: Any, one: IcebergCommittable) -> list[str]:
-    """By what these files were written that the table, as it was loaded, does not have."""
+    """The schema and the partition spec that these files were written by, as far as the table, as it was
+    loaded, does not have them."""
     written = (
         ("schema", one.schema_id, table.schemas()),
         ("partition spec", one.spec_id, table.specs()),
@@ -282,13 +283,13 @@ def _partitions(table: Any, staged: Sequence[IcebergCommittable]) -> dict[int, s
 
 
 def values_of(record: Any) -> tuple[Any, ...]:
-    """Of a partition. NaN, which equals nothing, is one value."""
+    """The values of a partition, to be compared. NaN, which equals nothing, is one value."""
     values = (record[i] for i in range(len(record)))
     return tuple("NaN" if value != value else value for value in values)  # noqa: PLR0124 - NaN alone
 
 
 def _live(manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
-    """Those that have files."""
+    """The manifests that have files."""
     return [one for one in manifests if one.has_added_files() or one.has_existing_files()]
 
 

@@ -165,7 +165,7 @@ class IcebergSource:
 
     @property
     def table(self) -> str:
-        """``namespace.name``."""
+        """The name of the table: ``namespace.name``."""
         return self._address.table
 
     @property
@@ -227,7 +227,8 @@ class IcebergSource:
         return time_span(self._address, msgspec.convert(self._begin, IcebergStart), column)
 
     def within(self, column: str, range_: TimeRange) -> IcebergSource:
-        """The same source with a filter for the range, if the column is a timestamp."""
+        """A copy of the source with a filter for the range; the source itself if the column is no
+        timestamp."""
         kind = self._in_table().read.field(column).type
         if not pa.types.is_timestamp(kind):
             return self

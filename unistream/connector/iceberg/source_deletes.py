@@ -81,7 +81,7 @@ class DeletedRows:
     # --- files ------------------------------------------------------------------------------------
 
     def _positions(self, path: str, deletes: Sequence[Deletes]) -> np.ndarray[Any, Any]:
-        """Of the deleted rows of a file, sorted."""
+        """The positions of the deleted rows of a file, sorted."""
         found = [self._vector(one) if one.offset is not None else self._listed(one, path) for one in deletes]
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 

@@ -100,8 +100,8 @@ class IcebergDiscovery:
             return self._following(found, position.snapshot, None)
 
     def find_recorded(self, connector: str, name: str) -> tuple[FoundSplits, SourcePositions]:
-        """Of the snapshot that is read. Raises ConfigError (also as `find_recorded` of `connector.common`) or
-        Unreachable."""
+        """The splits and the recorded positions of the snapshot that is read. Raises ConfigError (also as
+        `find_recorded` of `connector.common`) or Unreachable."""
         with LakeTable.opened(self._options.address) as lake:
             loaded = lake.load()
             if loaded is None:
@@ -185,8 +185,8 @@ class IcebergDiscovery:
         files: Iterable[tuple[LakeFile, tuple[Deletes, ...]]],
         snapshot: SnapshotFacts,
     ) -> list[Split]:
-        """Of the files that may have rows. The footer is read of a file that is larger than a split, or whose
-        event times are not in the manifest."""
+        """The splits of the files that may have rows. The footer is read of a file that is larger than a
+        split, or whose event times are not in the manifest."""
         keys = table.keys
         found: list[IcebergSplit] = []
         by_footer: list[IcebergSplit] = []

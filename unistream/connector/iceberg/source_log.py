@@ -53,14 +53,14 @@ class History:
     head: int | None
 
     def ancestors(self) -> Iterator[SnapshotFacts]:
-        """From the head on, as far as they have not expired."""
+        """Yields the snapshots from the head back, as far as they have not expired."""
         one = self.snapshots.get(self.head) if self.head is not None else None
         while one is not None:
             yield one
             one = None if one.parent is None else self.snapshots.get(one.parent)
 
     def following(self, position: int | None) -> list[SnapshotFacts]:
-        """Those behind the position, the oldest first. `position` None: all that ever were.
+        """The snapshots behind the position, the oldest first. `position` None: all that ever were.
 
         Raises:
             ConfigError: some of them have expired, or the position is not in the branch.
@@ -106,7 +106,7 @@ class History:
         )
 
     def at(self, snapshot_id: int) -> SnapshotFacts:
-        """Raises ConfigError."""
+        """The snapshot of this id. Raises ConfigError: the table does not have it."""
         found = self.snapshots.get(snapshot_id)
         if found is None:
             raise ConfigError(

@@ -43,8 +43,8 @@ _STATUS: Final[dict[Any, Status]] = {
     ManifestEntryStatus.DELETED: "deleted",
 }
 PLACES: Final = (17, 18, 19)
-"""Of the fields of version 3 in an entry, for which pyiceberg has no names: which file deletes are about,
-where they are in theirs, and how long."""
+"""The ids of the fields of version 3 in an entry, for which pyiceberg has no names: which file deletes are
+about, where they are in theirs, and how long."""
 
 
 class Entry:
@@ -64,7 +64,8 @@ class Entry:
 
 
 def entries_of(io: Any, manifest: ManifestFile) -> list[Entry]:
-    """Of one manifest. Numbers that it leaves out are its own (sequence number inheritance)."""
+    """Reads the entries of one manifest. Numbers that it leaves out are its own (sequence number
+    inheritance)."""
     with AvroFile[ManifestEntry](
         io.new_input(manifest.manifest_path),
         MANIFEST_ENTRY_SCHEMAS[ENTRY_VERSION],
@@ -79,7 +80,7 @@ def entries_of(io: Any, manifest: ManifestFile) -> list[Entry]:
 
 
 def all_entries(io: Any, manifests: Sequence[ManifestFile]) -> Iterator[Entry]:
-    """Of several, in their order."""
+    """Reads the entries of several manifests, in their order."""
     if len(manifests) < 2:
         for manifest in manifests:
             yield from entries_of(io, manifest)

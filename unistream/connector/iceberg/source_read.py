@@ -79,8 +79,8 @@ def iceberg_reader(spec: IcebergSpec) -> SplitReader[IcebergSplit]:
 
 
 class Decoder:
-    """Of one reader, since it keeps what it has read of files with deletes. `files`: of the table; None: they
-    are opened by its catalog."""
+    """Decodes the splits of one reader, since it keeps what it has read of files with deletes. `files`: of
+    the table; None: they are opened by its catalog."""
 
     def __init__(self, spec: IcebergSpec, files: LakeFiles | None = None) -> None:
         self._spec = spec

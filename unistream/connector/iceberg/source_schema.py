@@ -32,15 +32,16 @@ _UNREADABLE: Final = {UnknownType: "unknown", GeometryType: "geometry", Geograph
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableColumns:
-    """Those of one schema. `where`: the table and what of it, for messages. `unreadable`: columns that have
-    no form here, with their types."""
+    """The columns of one schema. `where`: the table and what of it, for messages. `unreadable`: columns that
+    have no form here, with their types."""
 
     where: str
     schema: pa.Schema
     unreadable: dict[str, str]
 
     def check_readable(self, column: str) -> None:
-        """Raises ConfigError."""
+        """Checks that the column can be read. Raises ConfigError: it has no form here, or there is none of
+        this name."""
         if column in self.unreadable:
             raise ConfigError(
                 f"{self.where}: column {column!r} is {self.unreadable[column]}, which this source does not "
@@ -52,7 +53,7 @@ class TableColumns:
             )
 
     def selected(self, columns: Sequence[str] | None) -> pa.Schema:
-        """Raises ConfigError."""
+        """The schema of these columns; None: of all. Raises ConfigError: one cannot be read."""
         names = [*self.schema.names, *self.unreadable] if columns is None else list(columns)
         for name in names:
             self.check_readable(name)

@@ -157,7 +157,7 @@ class DeleteIndex:
                 self._positions.setdefault(one.partition, []).append(one)
 
     def about(self, file: LakeFile) -> tuple[Deletes, ...]:
-        """By their paths, so that a split is the same each time."""
+        """The deletes about a file, ordered by their paths, so that a split is the same each time."""
         vectors = [one for one in self._vectors.get(file.path, ()) if one.sequence >= file.sequence]
         partition = file.partition if file.partition in self._positions else None
         positions = (
@@ -237,7 +237,7 @@ def file_bounds(file: LakeFile, schema: pa.Schema, column: str) -> Bounds:
 
 
 def least_event_time(file: LakeFile, schema: pa.Schema, column: str) -> int | None:
-    """In ms; None: not known."""
+    """The least event time of a file, in ms; None: not known."""
     least = file_bounds(file, schema, column).least
     if least is None:
         return None

@@ -64,8 +64,8 @@ class Begin:
 
 
 def find_columns(table: SourceTable, start: IcebergStart) -> TableColumns:
-    """Of the newest schema; of an older snapshot, or a tag, those that it was written with. Raises
-    ConfigError: there is no such snapshot."""
+    """The columns of the newest schema; of an older snapshot, or a tag, those that it was written with.
+    Raises ConfigError: there is no such snapshot."""
     if not start.bounded or (start.snapshot_id is None and start.timestamp_ms is None):
         is_tag = start.bounded and table.is_tag(start.ref)
         return table.columns(_read_one(table, start) if is_tag else None)

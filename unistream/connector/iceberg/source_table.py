@@ -84,7 +84,7 @@ class SourceTable:
 
     @property
     def io(self) -> Any:
-        """A `pyiceberg.io.FileIO`."""
+        """The `pyiceberg.io.FileIO` of the table."""
         return self._table.io
 
     @property
@@ -100,7 +100,8 @@ class SourceTable:
         return key_columns([self._table.schema(), *older])
 
     def columns(self, snapshot: SnapshotFacts | None) -> TableColumns:
-        """Those that it was written with; None: the newest. Raises ConfigError: a type is not known."""
+        """The columns that the snapshot was written with; None: the newest. Raises ConfigError: a type is not
+        known."""
         what = self._where if snapshot is None else f"{self._where}, snapshot {snapshot.id}"
         with answering(self._where, "reading its schema"):
             return table_columns(what, self._schema(snapshot))
@@ -154,7 +155,7 @@ class SourceTable:
     def files(
         self, snapshot: SnapshotFacts, row_filter: RowFilter, read: pa.Schema
     ) -> Iterator[tuple[LakeFile, tuple[Deletes, ...]]]:
-        """Those that may have rows that the filter selects, with the deletes about them.
+        """Yields the files that may have rows that the filter selects, with the deletes about them.
 
         Raises:
             ConfigError: a file cannot be read by this source.
@@ -223,8 +224,8 @@ def _facts(snapshot: Any) -> SnapshotFacts:
 
 
 class _Pruner:
-    """By the values of partitions, also of transforms such as buckets and days. Rules nothing out where
-    somebody has dropped the column of a partition."""
+    """Rules files out by the values of partitions, also of transforms such as buckets and days. It rules
+    nothing out where somebody has dropped the column of a partition."""
 
     def __init__(self, spec: PartitionSpec, schema: Schema, row_filter: RowFilter, read: pa.Schema) -> None:
         self._manifest: Callable[[Any], bool] | None = None

@@ -71,7 +71,7 @@ class IcebergCommittable(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def location(self) -> TableAddress:
-        """For a committer that is made of it."""
+        """The address of the table, for a committer that is made of what was staged."""
         properties: dict[str, str | Secret] = dict(self.properties)
         return TableAddress(catalog=self.catalog, table=self.table, properties=properties)
 
@@ -84,6 +84,6 @@ def encode_committable(committable: IcebergCommittable) -> bytes:
 
 
 def decode_committable(content: bytes) -> IcebergCommittable:
-    """Raises CorruptSnapshot."""
+    """Reads a stored committable. Raises CorruptSnapshot: it is unreadable."""
     what = "a committable of an Iceberg sink"
     return decode_formatted(_DECODER, content, what=what, expected=COMMITTABLE_FORMAT, least=1)

@@ -127,7 +127,7 @@ class LakeTable:
         return is_done
 
     def check_writable(self) -> None:
-        """Raises ConfigError."""
+        """Checks that this version writes tables of the table's format. Raises ConfigError: it does not."""
         version = int(self.table.metadata.format_version)
         if version > FORMAT_VERSION_MAX:
             raise ConfigError(
@@ -170,7 +170,8 @@ class LakeTable:
         return None
 
     def row_count(self) -> int | None:
-        """From the head's summary; None: it does not say, or rows were deleted by delete files."""
+        """The rows of the table by the head's summary; None: it does not say, or rows were deleted by delete
+        files."""
         head = next(ancestors(self.table.metadata), None)
         if head is None:
             return 0

@@ -112,7 +112,7 @@ class KeyedRows:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Of the staged files."""
+        """The paths of the staged files."""
         return tuple(file.path for one in self._staged for file in one.files)
 
     def on(self, table: Any) -> Rewritten:
@@ -215,7 +215,7 @@ class _Old:
 
 
 class _Reading:
-    """Of one head. `schema`: all columns of the table, with ids."""
+    """What is read of one head of the table. `schema`: all columns of the table, with ids."""
 
     def __init__(self, where: str, address: TableAddress, table: Any) -> None:
         self._where = where
