@@ -152,7 +152,8 @@ class Block:
 
 
 def blocks(window: Window, header: Header, start: int, stop: int, at: int) -> Iterator[Block]:
-    """Those of the range [start, stop), from the one at `at` on; at the start of the range this is not known.
+    """Yields the blocks of the range [start, stop), from the one at `at` on; at the start of the range this
+    is not known.
 
     Raises:
         Damaged: one is.
@@ -238,7 +239,7 @@ def _stored(content: bytes) -> bytes:
 
 
 def _ends(name: str, made: Any, content: bytes) -> bytes:
-    """By a decompressor of Python."""
+    """Decompresses by a decompressor of Python. Raises Damaged: the content is, or it does not end."""
     try:
         found = made.decompress(content, BLOCK_BYTES_MAX)
     except (zlib.error, lzma.LZMAError, OSError, EOFError) as error:
@@ -253,7 +254,8 @@ def _too_long(name: str) -> str:
 
 
 def _deflate(content: bytes) -> bytes:
-    """Without zlib's header; Python's writers leave some bytes of its checksum behind the data."""
+    """Decompresses what has no header of zlib; Python's writers leave some bytes of its checksum behind the
+    data."""
     return _ends("deflate", zlib.decompressobj(-zlib.MAX_WBITS), content)
 
 
@@ -266,7 +268,7 @@ def _xz(content: bytes) -> bytes:
 
 
 def _snappy(content: bytes) -> bytes:
-    """With a checksum of the data behind it."""
+    """Decompresses what has a checksum of the data behind it."""
     if len(content) < 5:
         raise Damaged("its snappy is too short")
     data, checksum = content[:-4], int.from_bytes(content[-4:], "big")

@@ -47,7 +47,7 @@ _NAMED: Final = "its schema"
 
 
 def avro_schema(file: pa.NativeFile) -> str:
-    """As the file has it, in JSON. Raises Damaged."""
+    """The schema as the file has it, in JSON. Raises Damaged."""
     return read_header(Window(file)).schema
 
 
@@ -158,14 +158,14 @@ def _lacks(name: str, written: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Of one file. `values`: arrays of the one value of columns that it does not have."""
+    """Makes the rows of one file. `values`: arrays of the one value of columns that it does not have."""
 
     plan: AvroPlan
     wanted: pa.Schema
     values: dict[str, pa.Array]
 
     def of(self, unit: Sequence[Block]) -> pa.RecordBatch:
-        """Raises Damaged."""
+        """The rows of some blocks. Raises Damaged: one is not of the file's schema."""
         others = {name: _repeating(value) for name, value in self.values.items()}
         try:
             found: Decoded = self.plan.blocks(*as_one(unit), self.wanted, others)

@@ -41,7 +41,7 @@ class BadLine:
 
 @dataclass(slots=True)
 class BadLines:
-    """Of one split, in the order of its lines."""
+    """Makes units of one split, in the order of its lines, and dead letters of those that are no rows."""
 
     path: str
     spec: FileSpec

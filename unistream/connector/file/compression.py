@@ -24,7 +24,7 @@ _CHUNK_BYTES: Final = MIB
 
 
 def check_compression(compression: object, file_format: str) -> None:
-    """Raises ConfigError."""
+    """Checks the argument `compression`. Raises ConfigError: it is none, or not for files of this format."""
     if compression not in ("infer", *get_args(Codec), None):
         raise ConfigError(
             f"compression of a file source must be infer, {', '.join(get_args(Codec))} or None, not "

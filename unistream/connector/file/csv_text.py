@@ -103,7 +103,7 @@ def count_line_ends(text: bytes) -> int:
 
 
 def lines_of(text: bytes) -> list[bytes]:
-    """With their ends."""
+    """The lines of a text with their ends."""
     return text.splitlines(keepends=True)  # of bytes: CR, LF and CRLF only
 
 
@@ -131,7 +131,7 @@ class _Values:
         )
 
     def can_be_texts(self) -> bool:
-        """From now on times are texts. False: there are none, or they are texts already."""
+        """Switches to times that are texts, from now on. False: there are none, or they are texts already."""
         if self.as_texts or not self._times:
             return False
         self.as_texts = True
@@ -158,8 +158,8 @@ def _end_row(names: list[str], delimiter: str) -> bytes:
 
 
 def csv_parser(spec: FileSpec, names: list[str], *, row_is_line: bool) -> Parser:
-    """For whole rows without the header. `row_is_line`: a value with a line break is refused,
-    and so is a row without an event time."""
+    """A parser of whole rows without the header. `row_is_line`: a value with a line break is refused, and so
+    is a row without an event time."""
     values = _Values(spec)
     parse = pa_csv.ParseOptions(delimiter=spec.delimiter)
     # a row of empty values, which is not found again if a quote is open before it
@@ -229,7 +229,8 @@ def _last_row_end(text: bytes, delimiter: str) -> tuple[int, bool]:
 
 
 def last_line_end(text: bytes) -> int:
-    """Behind the last line end; 0: there is none. A CR that is the last byte may be half of one."""
+    """The position behind the last line end; 0: there is none. A CR that is the last byte may be half of
+    one."""
     if text.endswith(b"\r"):
         text = text[:-1]
     return max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
@@ -244,14 +245,15 @@ def _kernels() -> ModuleType:
 
 
 def null_options(text_nulls: bool) -> dict[str, Any]:
-    """Of `ConvertOptions`. `text_nulls`: nothing between two delimiters is null, and nothing else is."""
+    """The arguments of `ConvertOptions` about nulls. `text_nulls`: nothing between two delimiters is null,
+    and nothing else is."""
     if text_nulls:
         return {"null_values": [""], "strings_can_be_null": True, "quoted_strings_can_be_null": False}
     return {"null_values": CSV_NULLS, "strings_can_be_null": False}
 
 
 def csv_schema(file: pa.NativeFile, delimiter: str, sample_bytes: int, *, text_nulls: bool) -> pa.Schema:
-    """Of the first rows. Raises pa.ArrowInvalid, UserCodeError."""
+    """The schema that Arrow infers from the first rows. Raises pa.ArrowInvalid, UserCodeError."""
     file.seek(0)
     begin = len(BYTE_ORDER_MARK) if file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK else 0
     text = next(whole_blocks(file, delimiter, begin, sample_bytes), b"").lstrip(_LINE_ENDS)

@@ -104,7 +104,8 @@ def _is_same(split: FileSplit, spec: FileSpec) -> bool:
 
 
 def _of_text(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> FileSplit:
-    """Of an archive the range is that of its whole text, whose size is not known before."""
+    """The split in the text of its file: of an archive it is the whole text, whose size is not known
+    before."""
     if spec.codec_of(split.path) is None:
         return split
     size = file.size()
@@ -283,7 +284,7 @@ def _json_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> 
 
 
 def _names_in(lines: bytes) -> list[str]:
-    """Of the fields of the first object."""
+    """The names of the fields of the first object."""
     try:
         found = json.loads(lines.lstrip().partition(b"\n")[0])
     except ValueError:

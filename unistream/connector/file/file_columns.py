@@ -15,7 +15,7 @@ from unistream.connector.file.partition_columns import Folders, check_not_in_fil
 
 
 class FileColumns:
-    """Of one file.
+    """Separates the columns that one file has from those in the names of its folders.
 
     Args:
         path: Of the file.

@@ -27,7 +27,8 @@ LINE_BYTES_MAX: Final = 64 * MIB  # one record of a text file
 SAMPLE_CHARS: Final = 200  # of a bad line, in an error
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 CSV_NULLS: Final = ["", "NULL", "null", "NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A"]
-"""Those of Arrow without its spellings of NaN, which is a number; a text is never null."""
+"""The texts that are null in CSV: those of Arrow without its spellings of NaN, which is a number; a text is
+never null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +70,12 @@ class FileSpec:
     avro_schema: str = ""
 
     def codec_of(self, path: str) -> Codec | None:
-        """By which the text of a file is compressed."""
+        """The codec by which the text of a file is compressed; None: it is not."""
         return codec_of(path, self.compression) if self.format in TEXTS else None
 
     @property
     def names(self) -> list[str]:
-        """Of the columns that are returned."""
+        """The names of the columns that are returned."""
         return [name for name in self.schema.names if self.used is None or name in self.used]
 
 
@@ -127,8 +128,8 @@ class LineBuffer:
             self.data = np.zeros(2 * wanted + PADDING, np.uint8)
 
     def _line_end(self, start: int, size: int) -> int:
-        """Behind the last one in these bytes; 0: there is none. A CR that is the last byte may be half of
-        one."""
+        """The position behind the last line end in these bytes; 0: there is none. A CR that is the last byte
+        may be half of one."""
         text = bytes(self.data[start:size])
         found = text.rfind(b"\n")
         if self.ends_with_cr:

@@ -80,7 +80,8 @@ def check_avro(text: str) -> None:
 
 
 def avro_columns(path: str, text: str, columns: Collection[str] | None) -> pa.Schema:
-    """Of a schema of Avro. `columns`: those that are read; None: all. Raises ConfigError: one is none."""
+    """The columns of a schema of Avro. `columns`: those that are read; None: all. Raises ConfigError: one is
+    none."""
     try:
         return arrow_schema(parsed("its schema", text), columns)
     except NoColumn as error:

@@ -42,7 +42,7 @@ class StagedFolder:
         return self._stage.decided()
 
     def remove(self, files: Sequence[PartFile]) -> None:
-        """Best effort."""
+        """Removes staged files as far as the storage allows it; a failure is passed over."""
         for file in files:
             self._stage.discard(file)
         self._stage.tidy()

@@ -73,7 +73,7 @@ def read_letters(letters: pa.Table, spec: FileSpec) -> LetterRows:
 
 
 def _read_json(lines: Sequence[bytes], spec: FileSpec) -> list[pa.RecordBatch | str]:
-    """Of each line its row, or why it is none."""
+    """Reads each line of JSON as its row, or as the reason why it is none."""
     lengths = np.array(list(map(len, lines)), np.int64)
     found = JsonReader(spec.schema, spec.used).read(padded(*lines), np.cumsum(lengths) - lengths, lengths)
     read: list[Any] = [None] * len(lines)

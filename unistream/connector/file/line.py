@@ -34,7 +34,7 @@ class FolderLine(SinkLine[str]):
         self._appends = appends
 
     def check_record(self, newest: CommitRecord | None) -> None:
-        """Before a record behind `newest`. Raises as `check`."""
+        """Checks the line before a record behind `newest`. Raises as `check`."""
         if newest is None or newest.job:  # records of earlier versions name no job
             self.check(
                 None if newest is None else newest.job,
@@ -43,7 +43,7 @@ class FolderLine(SinkLine[str]):
             )
 
     def begin(self) -> None:
-        """Before the first record. Raises ConfigError: another line was faster."""
+        """Begins the line before its first record. Raises ConfigError: another line was faster."""
         self._stage.begin_line(FirstLine(lineage=self._context.lineage, sink_uid=self._context.sink_uid))
         if not self._context.finalizing:
             self._check_begins()

@@ -92,7 +92,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
         return Folders(given_folders(self.paths) if self.partitions else None)
 
     def read_schema(self) -> pa.Schema:
-        """Raises ConfigError."""
+        """Reads the schema of the source. Raises ConfigError: it is unreadable."""
         try:
             content = base64.b64decode(self.schema)
             return pa.ipc.read_schema(pa.py_buffer(content)) if content else pa.schema([])
@@ -181,7 +181,8 @@ def _list_path(path: str, options: Mapping[str, Any], *, may_be_empty: bool) -> 
 
 
 def list_splits(listing: Listing, info: SourceInfo) -> list[Split]:
-    """Of all files that there are. Raises as `list_files`, and ConfigError: a file does not fit."""
+    """The splits of all files that there are. Raises as `list_files`, and ConfigError: a file does not
+    fit."""
     found = list_files(listing.paths, listing.options, ignored=listing.ignored)
     return splits_of(found, found[:1], listing, info)
 
@@ -189,7 +190,8 @@ def list_splits(listing: Listing, info: SourceInfo) -> list[Split]:
 def splits_of(
     found: Sequence[FoundFile], others: Sequence[FoundFile], listing: Listing, info: SourceInfo
 ) -> list[Split]:
-    """Of these files. `others`: one with which they have to agree about the columns of their folders."""
+    """The splits of these files. `others`: one with which they have to agree about the columns of their
+    folders."""
     folders, schema = listing.folders, listing.read_schema()
     if len(schema):
         check_alike([(file.path, folders.values(file.path)) for file in (*others, *found)], schema.names)

@@ -26,7 +26,7 @@ def orc_file(file: pa.NativeFile) -> pa_orc.ORCFile:
 
 
 def orc_schema(file: pa.NativeFile) -> pa.Schema:
-    """Of the rows, without metadata. Raises pa.ArrowInvalid."""
+    """The schema of the rows, without metadata. Raises pa.ArrowInvalid."""
     return orc_file(file).schema.remove_metadata()
 
 

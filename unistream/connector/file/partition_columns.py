@@ -34,7 +34,7 @@ _INFERRED: Final = (
 _DURATION: Final = re.compile(r"(?:(-?\d+) days?, )?(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
 
 Values = Mapping[str, str | None]
-"""Of the columns in the names of the folders of one file, in their order; None: null."""
+"""The values of the columns in the names of the folders of one file, in their order; None: null."""
 
 
 class Folders:
@@ -171,7 +171,7 @@ def _is_one(text: str, kind: pa.DataType) -> bool:
 
 
 def remember(schema: pa.Schema, columns: Iterable[str]) -> dict[bytes, bytes]:
-    """For the footer of a Parquet file without these columns."""
+    """The entry by which the footer of a Parquet file without these columns remembers their types."""
     kept = pa.schema([schema.field(name).remove_metadata() for name in columns])
     return {REMEMBERED: base64.b64encode(kept.serialize())} if len(kept) else {}
 
@@ -241,7 +241,7 @@ def _clock(text: str) -> dt.time:
 
 
 def _duration(text: str) -> dt.timedelta:
-    """As Python writes it."""
+    """Reads a duration as Python writes it. Raises ValueError: it is none."""
     found = _DURATION.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no duration")

@@ -101,7 +101,7 @@ class FileSink:
 
     @property
     def path(self) -> str:
-        """Absolute."""
+        """The absolute path or URL of the folder."""
         return self._root
 
     @property

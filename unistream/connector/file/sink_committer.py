@@ -204,18 +204,18 @@ class FileSinkCommitter(TargetCommitter[tuple[int, CommitRecord | None], FileCom
             ConfigError: an upload of the record is gone, and nobody knows whether its rows were ever visible.
         """
         context = self._opened()
-        where = (context.lineage, context.sink_uid, number)
-        if not record.files or (not checked and self._stage.is_finished(*where, record)):
+        lineage, sink_uid = context.lineage, context.sink_uid
+        if not record.files or (not checked and self._stage.is_finished(lineage, sink_uid, number, record)):
             return
         done = [self._stage.finish(record.files[0], checked=checked)]
         crash_point("file.first_renamed")
         done += self._each(lambda file: self._stage.finish(file, checked=checked), record.files[1:])
         gone = [file for file, is_there in zip(record.files, done, strict=True) if not is_there]
         if any(file.upload for file in gone):
-            raise _lost(self._where, record, gone, self._stage.mark(*where))
+            raise _lost(self._where, record, gone, self._stage.mark(lineage, sink_uid, number))
         if self._stage.has_uploads:
             crash_point("upload.all_completed")
-            self._stage.set_finished(*where, record)
+            self._stage.set_finished(lineage, sink_uid, number, record)
         taken = len(gone)
         if taken:
             _log.warning(
@@ -227,7 +227,8 @@ class FileSinkCommitter(TargetCommitter[tuple[int, CommitRecord | None], FileCom
             )
 
     def _each(self, function: Callable[[PartFile], R], files: Sequence[PartFile]) -> list[R]:
-        """Of each file, in order. Requests to a store are made several at a time."""
+        """Calls the function for each file; its results, in order. Requests to a store are made several at a
+        time."""
         if not self._stage.has_uploads or len(files) < 2:
             return [function(file) for file in files]
         with ThreadPoolExecutor(REQUESTS_AT_ONCE, "file-sink") as pool:

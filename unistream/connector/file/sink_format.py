@@ -121,7 +121,8 @@ class Buckets:
                 )
 
     def times(self, batch: Batch) -> pa.Array | None:
-        """Of the rows, for their folders; None: these have none. Raises UserCodeError: rows have no time."""
+        """The times of the rows, for their folders; None: these have none. Raises UserCodeError: rows have no
+        time."""
         if self._time_format is None:
             return None
         if self._time_column is not None:

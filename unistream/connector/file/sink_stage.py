@@ -141,7 +141,7 @@ class FileStage:
         yield from self._staged_files(owner)
 
     def _staged_files(self, owner: str) -> Iterator[PartFile]:
-        """In `_staged`, and where earlier versions staged them."""
+        """Yields the files of an owner in `_staged`, and where earlier versions staged them."""
         for path in self._found(f"{self._root}/{STAGED}"):
             folder, _, name = path.rpartition("/")
             if name.removesuffix(SUFFIX).startswith(owner):
@@ -218,7 +218,7 @@ class FileStage:
     # --- records ----------------------------------------------------------------------------------
 
     def numbers(self, lineage: str, sink_uid: str) -> list[int]:
-        """Of the records of a sink, ascending. Raises Unreachable."""
+        """The numbers of a sink's records, ascending. Raises Unreachable."""
         names = self._files.names(self.records_folder(lineage, sink_uid))
         return sorted(int(n[:-5]) for n in names if n.endswith(".json") and n[:-5].isdecimal())
 
@@ -241,7 +241,7 @@ class FileStage:
         return frozenset(file.name for record in self._newest_records("") for file in record.files)
 
     def _newest_records(self, end: str) -> Iterator[CommitRecord]:
-        """Of the folders of records whose names end so."""
+        """Yields the newest record of each folder of records whose name ends so."""
         folder = f"{self._root}/_unistream"
         for name in self._files.names(folder):
             if name.endswith(end) and not name.endswith(".json"):
@@ -322,7 +322,7 @@ class FileStage:
         return f"{self._root}/_unistream/{self.records_prefix(lineage)}{short_name(sink_uid)}"
 
     def records_prefix(self, lineage: str) -> str:
-        """Of the names of these folders of one line."""
+        """What the names of the folders of records of one line begin with."""
         return f"{short_name(lineage)}-"
 
     def _record_path(self, lineage: str, sink_uid: str, number: int) -> str:

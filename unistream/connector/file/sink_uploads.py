@@ -40,7 +40,7 @@ class UploadFile:
         self.upload: Upload = system.begin_upload(path)
 
     def write(self, content: bytes | memoryview) -> int:
-        """Raises OSError."""
+        """Adds content, and sends each part that is full. Raises OSError: a part was not sent."""
         count = len(memoryview(content).cast("B"))
         self._pending += content
         self.size += count
@@ -78,7 +78,7 @@ class UploadFile:
 
 
 class Uploads:
-    """Those below one folder. Paths are of objects, with the bucket."""
+    """The uploads below one folder. Paths are of objects, with the bucket."""
 
     def __init__(self, system: Any, root: str, where: str) -> None:
         self._system = system
@@ -124,7 +124,7 @@ class Uploads:
         return size
 
     def read(self, path: str) -> bytes | None:
-        """Of a small object; None: there is none. Raises Unreachable."""
+        """The content of a small object; None: there is none. Raises Unreachable."""
         try:
             return bytes(self._system.cat_file(path, max_concurrency=1))  # else its size is asked first
         except FileNotFoundError:

@@ -323,7 +323,7 @@ class FileSource:
         return (min(low for low, _ in found), max(high for _, high in found)) if found else None
 
     def within(self, column: str, range_: TimeRange) -> FileSource:
-        """The same source without the row groups whose statistics say that no time is in the range."""
+        """A copy of the source without the row groups whose statistics say that no time is in the range."""
         found = copy.copy(self)
         found._within = Within(
             column=column,
@@ -404,7 +404,7 @@ def _checked_avro(schema: object, file_format: str) -> str:
 
 
 def _check_text(file_format: str, split_bytes: int, block_bytes: int) -> None:
-    """Raises ConfigError."""
+    """Checks the format and the sizes of a source. Raises ConfigError: one has a value that there is not."""
     if file_format not in FORMATS:
         raise ConfigError(f"format of a file source must be one of {', '.join(FORMATS)}, not {file_format!r}")
     if split_bytes < 1 or block_bytes < 1:
@@ -412,13 +412,13 @@ def _check_text(file_format: str, split_bytes: int, block_bytes: int) -> None:
 
 
 def _check_text_nulls(text_nulls: bool, file_format: str, quoted_newlines: bool) -> None:
-    """Raises ConfigError."""
+    """Checks the argument `text_nulls`. Raises ConfigError: the files are not read by it."""
     if text_nulls and not (file_format == "csv" and quoted_newlines):
         raise ConfigError("text_nulls=True is for CSV, and not with quoted_newlines=False")
 
 
 def _checked_suffixes(given: Sequence[str]) -> list[str]:
-    """Raises ConfigError."""
+    """The argument `ignore_suffixes` as a list. Raises ConfigError: a suffix is empty."""
     suffixes = [given] if isinstance(given, str) else list(given)
     if not all(suffixes):
         raise ConfigError("ignore_suffixes of a file source has an empty suffix, which every file has")
@@ -448,7 +448,8 @@ def _watch(
 
 
 def _check_on_bad_record(on_bad_record: str, file_format: str, *, quoted_newlines: bool) -> None:
-    """Raises ConfigError."""
+    """Checks the argument `on_bad_record`. Raises ConfigError: it is none, or not for files of this
+    format."""
     if on_bad_record not in ON_BAD_RECORD:
         raise ConfigError(
             f"on_bad_record of a file source must be one of {', '.join(ON_BAD_RECORD)}, not {on_bad_record!r}"

@@ -56,7 +56,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode_seen(position: str) -> Seen:
-    """Raises ConfigError."""
+    """Reads the position of a watched folder. Raises ConfigError: it is unreadable."""
     try:
         return msgspec.json.decode(position, type=Seen)
     except msgspec.MsgspecError as error:
@@ -147,7 +147,7 @@ def changed_file(named: str) -> str:
 
 
 def mark_of(facts: dict[str, Any]) -> str:
-    """Of the facts that fsspec has about a file.
+    """The mark by which a changed file is known, of the facts that fsspec has about it; "": they have none.
 
     >>> mark_of({"ETag": '"9f"', "LastModified": 5}), mark_of({"mtime": 5.25}), mark_of({})
     ('9f', '5.25', '')
