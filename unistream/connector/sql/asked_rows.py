@@ -27,7 +27,7 @@ from unistream.model.columns.column_names import distinct
 
 
 class AskedRows:
-    """Of one subtask. `schema`: of the rows. The caller closes it, and the database."""
+    """Asks about the rows of one subtask. `schema`: of the rows. The caller closes it, and the database."""
 
     def __init__(
         self, database: Database, target: Target, found: Constraints, key: Sequence[str], schema: pa.Schema

@@ -38,7 +38,7 @@ CSV_ROWS: Final = 8_192  # of one piece for COPY
 
 
 def sql_type(name: str, kind: pa.DataType) -> sql.TypeEngine[Any]:
-    """Of a column. Raises ConfigError: databases have none for it."""
+    """The type of a column in the database. Raises ConfigError: databases have none for it."""
     if pa.types.is_dictionary(kind):
         return sql_type(name, kind.value_type)
     for test, found in (*_SIMPLE, (_is_text, sql.Text), (_is_binary, sql.LargeBinary)):
@@ -64,7 +64,7 @@ def _exact(precision: int, scale: int) -> sql.TypeEngine[Any]:
 
 
 def csv_pieces(records: pa.RecordBatch) -> Iterator[bytes]:
-    """For PostgreSQL's ``COPY … WITH (FORMAT csv)``."""
+    """Writes the rows for PostgreSQL's ``COPY … WITH (FORMAT csv)``, in pieces of `CSV_ROWS` rows."""
     columns = [_for_csv(records.column(i)) for i in range(records.num_columns)]
     table = pa.table(columns, names=[str(i) for i in range(len(columns))])
     options = pa_csv.WriteOptions(include_header=False, quoting_style="all_valid", batch_size=CSV_ROWS)
@@ -75,7 +75,7 @@ def csv_pieces(records: pa.RecordBatch) -> Iterator[bytes]:
 
 
 def python_rows(records: pa.RecordBatch) -> list[tuple[Any, ...]]:
-    """For executemany of SQLite."""
+    """The rows as tuples for executemany of SQLite."""
     if not records.num_columns:
         return [()] * records.num_rows
     columns = (_for_sqlite(records.column(i)).to_pylist() for i in range(records.num_columns))

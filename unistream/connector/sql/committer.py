@@ -163,7 +163,8 @@ class SqlCommitter:
     def commit_within(
         self, connection: Connection, permit: CommitPermit, requests: Sequence[CommitRequest]
     ) -> Callable[[], CommitResult]:
-        """In a transaction of this database; the result, when that is committed. Raises as `commit_all`."""
+        """Commits in a transaction of this database; the result, when that is committed. Raises as
+        `commit_all`."""
         permit.require(self._context.lineage, max(request.checkpoint_id for request in requests))
         given = {
             request.checkpoint_id: [decode_committable(one) for one in request.committables]
@@ -302,7 +303,7 @@ class SqlCommitter:
                 )
 
     def _create_target(self, connection: Connection, parts: Sequence[SqlCommittable]) -> None:
-        """With the columns of the staging table, unless it is there."""
+        """Creates the target with the columns of the staging table, unless it is there."""
         found = self._opened.columns_in(connection, Target(parts[0].stage, self._target.schema))
         types = {name: found[name]["type"] for name in parts[0].columns if name in found}
         if types:

@@ -83,7 +83,8 @@ class Foreign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraints:
-    """Of a table, as far as they concern rows with certain columns. See the head of this module."""
+    """The constraints of a table, as far as they concern rows with certain columns. See the head of this
+    module."""
 
     unique: tuple[Unique, ...] = ()
     foreign: tuple[Foreign, ...] = ()

@@ -53,7 +53,8 @@ NAMES: Final = {"mysql": "MySQL", "mariadb": "MariaDB", "mssql": "SQL Server"}
 CONNECT_TIMEOUT_S: Final = 10
 SILENT_TIMEOUT_MS: Final = 30_000  # of a server that no longer acknowledges what is sent
 KEEPALIVES: Final = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
-"""Of a server that is gone while a statement runs: its own limit would not end the wait for it."""
+"""The settings that end the wait for a server that is gone while a statement runs: its own limit would not do
+so."""
 LIMIT: Final = "unistream limit"  # of the transaction, in `Connection.info`
 HOLDERS: Final = text("""
 SELECT DISTINCT a.pid, coalesce(nullif(a.application_name, ''), 'unknown program'), a.usename,
@@ -71,7 +72,7 @@ CREATED_TWICE: Final = ("42P07", "23505")  # PostgreSQL: two writers create one 
 
 
 def _is_partial(index: Any) -> bool:
-    """Of some rows only: no row is found by it."""
+    """Whether an index has some rows only: no row is found by it."""
     return index.get("dialect_options", {}).get("postgresql_where") is not None
 
 
@@ -119,7 +120,7 @@ def dataset_of(where: URL, target: Target) -> LineageDataset:
 
 
 class Database:
-    """Of one sink; one thread. The caller closes it."""
+    """The connections of one sink, which one thread uses. The caller closes it."""
 
     def __init__(self, url: str | Secret) -> None:
         where = parsed(url)
@@ -169,7 +170,7 @@ class Database:
             raise self.our_error(error, doing) from error
 
     def connected(self, doing: str) -> Connection:
-        """For a caller that closes it. Raises ConfigError, Unreachable."""
+        """Opens a connection for a caller that closes it. Raises ConfigError, Unreachable."""
         try:
             return self._engine.connect()
         except DBAPIError as error:
@@ -201,17 +202,18 @@ class Database:
                 connection.exec_driver_sql(f"ALTER TABLE {quote.format_table(table)} {added}")
 
     def lock(self, connection: Connection, name: str) -> None:
-        """Until the transaction ends no other one has the lock of that name. SQLite has one for all."""
+        """Takes the lock of that name, which no other transaction has until this one ends. SQLite has one for
+        all."""
         if self.dialect == "postgresql":
             connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(name))))
 
     def columns(self, target: Target) -> dict[str, dict[str, Any]]:
-        """Of a table, by name; empty: there is none."""
+        """The columns of a table, by name; empty: there is none."""
         with self.read(f"looking at table {target}") as connection:
             return self.columns_in(connection, target)
 
     def is_strict(self, target: Target) -> bool | None:
-        """Of a table of SQLite; None: PostgreSQL."""
+        """Whether a table of SQLite is a STRICT one; None: PostgreSQL."""
         if self.dialect != "sqlite":
             return None
         if sqlite3.sqlite_version_info < STRICT_SINCE:
@@ -239,7 +241,7 @@ class Database:
             _LOG.info("event=staging_table_stays table=%s reason=%s", name, error.orig)
 
     def columns_in(self, connection: Connection, target: Target) -> dict[str, dict[str, Any]]:
-        """The same, in a transaction of the caller."""
+        """The columns of a table, as `columns`, in a transaction of the caller."""
         found, schema = inspect(connection), target.schema or None
         if not found.has_table(target.name, schema=schema):
             return {}
@@ -302,7 +304,7 @@ class Database:
         return failure(error, where=self.where, doing=doing, limit=limit, holders=self._holders)
 
     def limit(self, connection: Connection, limit: Limit) -> None:
-        """Until the transaction ends each of its statements may take so long. SQLite has no such limit."""
+        """Sets how long each statement of the transaction may take from now on. SQLite has no such limit."""
         connection.info[LIMIT] = limit
         if self.dialect == "postgresql":
             connection.exec_driver_sql(f"SET LOCAL statement_timeout = {int(limit.ms)}")
@@ -328,7 +330,7 @@ class Database:
         return self._engine.dialect.identifier_preparer.format_table(table)
 
     def quoted_value(self, target: Target) -> str:
-        """The same as a value of a parameter, such as that of `to_regclass`."""
+        """The quoted name as a value of a parameter, such as that of `to_regclass`."""
         return self._plain(self.quoted(target))
 
     def literal(self, value: str) -> str:
@@ -345,7 +347,7 @@ class Database:
         return self.dialect == "postgresql"
 
     def _plain(self, statement: str) -> str:
-        """For the driver itself, which is given no parameters, and reads nothing in it."""
+        """The statement for the driver itself, which is given no parameters, and reads nothing in it."""
         return statement.replace("%%", "%") if self._doubles_percents else statement
 
 

@@ -28,8 +28,8 @@ ONLY_READS: Final = "25006"  # a function of a query would write
 OF_ROWS: Final = ("22", "23", "44", "P0001")
 """Beginnings of SQLSTATE: data, constraints, the condition of a view, RAISE of a trigger."""
 _AGAIN: Final = ("08", "25", "40", "53", "55006", LOCK_GIVEN_UP, "57", "58", "F0", "XX")
-"""Of what may be no error the next time: the connection, a server that only reads, deadlocks, resources, an
-object in use, locks, a server that stops, its disks and files."""
+"""Beginnings of SQLSTATE for what may be no error the next time: the connection, a server that only reads,
+deadlocks, resources, an object in use, locks, a server that stops, its disks and files."""
 CAST: Final = (
     "nothing was written. Cast that column in the pipeline (us.col(…).cast(…)), or give it another type in "
     "the table"
@@ -42,11 +42,11 @@ IN_THE_WAY: Final = (
     "another program or subtask has written what is in their way since. Remove that from the table, or the "
     "constraint, and start the job from its last checkpoint, which has the rows"
 )
-"""Of a constraint that refuses rows in a commit: they cannot become letters any more."""
+"""The advice when a constraint refuses rows in a commit: they cannot become letters any more."""
 
 
 class Limit(NamedTuple):
-    """Of the statements of a commit: how long each may take. `lock`: the name of the sink's own lock."""
+    """How long each statement of a commit may take. `lock`: the name of the sink's own lock."""
 
     target: Target
     lock: str
@@ -95,7 +95,8 @@ class ValueTooLong(ConfigError):
 
 
 def read_failure(error: DBAPIError, named: str, doing: str, limit_ms: int) -> UnistreamError:
-    """Of a statement that reads. `named`: what is read, and where; `limit_ms`: of a statement."""
+    """What the error of a statement that reads means. `named`: what is read, and where; `limit_ms`: how long
+    the statement might take."""
     orig: BaseException = error.orig or error
     text = str(orig).strip().partition("\n")[0]
     state, code = sqlstate(orig), sqlite_code(orig)
@@ -129,7 +130,7 @@ def _is_refused(error: DBAPIError, state: str, code: int) -> bool:
 
 
 def _whole(orig: BaseException) -> str:
-    """Of PostgreSQL with the values that it names."""
+    """The text of an error of PostgreSQL with the values that it names."""
     lines = str(orig).strip().splitlines()
     detail = next((line.partition(":")[2].strip() for line in lines[1:] if line.startswith("DETAIL")), "")
     return f"{lines[0]} ({detail.rstrip('.')})" if detail else lines[0]

@@ -94,7 +94,7 @@ def changed_by_sqlite(kind: pa.DataType, theirs: Any) -> str:
 
 
 def refused_if_strict(kind: pa.DataType, declared: str) -> str:
-    """By a STRICT table of SQLite, whose column is `declared` so.
+    """Why a STRICT table of SQLite, whose column is `declared` so, refuses the values; "": it does not.
 
     >>> refused_if_strict(pa.string(), "INTEGER")
     'a STRICT table takes no TEXT there'
@@ -104,7 +104,7 @@ def refused_if_strict(kind: pa.DataType, declared: str) -> str:
 
 
 def _stored_as(kind: pa.DataType) -> str:
-    """By SQLite, as `columns` gives it the values."""
+    """The storage class that values have in SQLite, as `columns` gives them to it."""
     if pa.types.is_decimal(kind) or pa.types.is_uint64(kind):
         return "TEXT"
     ours = sql_type("", kind)

@@ -24,7 +24,7 @@ class Tables(NamedTuple):
 
 
 def tables(database: Database, connection: Connection, target: Target) -> Tables:
-    """As the transaction sees them now."""
+    """Looks up both tables as the transaction sees them now."""
     record = Target(COMMITS, target.schema)
     if database.dialect != "postgresql":
         has_target, has_record = (bool(database.columns_in(connection, one)) for one in (target, record))

@@ -39,7 +39,7 @@ _WITHOUT_LENGTH: Final = {"bpchar": "bpchar", "bit": "varbit", "varbit": "varbit
 
 
 class KeyForm(NamedTuple):
-    """Of a column of a key; "": as it is staged. Both as they stand in a statement."""
+    """How a table compares a column of its key; "": as it is staged. Both as they stand in a statement."""
 
     type: str = ""
     collation: str = ""

@@ -34,8 +34,8 @@ class Quoting(NamedTuple):
 
 
 class Questions:
-    """Of one table and the columns of rows. `columns`: those that are asked about; `target`: and how it is
-    called in a statement."""
+    """The questions about one table and the columns of rows. `columns`: those that are asked about; `target`:
+    and how it is called in a statement."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Questions:
         return ", ".join(f"{of}{self._quote(name)}" for name in names)
 
     def indexes(self) -> Iterator[str]:
-        """By which rows that were seen are found."""
+        """Yields the statements that create the indexes by which rows that were seen are found."""
         found = self._found
         sets = [one.columns for one in found.unique] + [one.others for one in found.foreign if one.own]
         for number, names in enumerate(dict.fromkeys(sets)):
@@ -168,7 +168,8 @@ class Questions:
         )
 
     def _replacing(self, where: str) -> str:
-        """Only the target has a key."""
+        """The clause by which a row replaces another one; "": not in the target, the only one that has a
+        key."""
         if not self._key or where != self._target:
             return ""
         others = [name for name in self.columns if name not in self._key]

@@ -40,7 +40,7 @@ class Range(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def name(self) -> str:
-        """Of a split of it: two of one source are never alike.
+        """The name of a split of the range: two of one source are never alike.
 
         >>> Range(low=Cell("i", "1"), high=Cell("i", "5"), before_high=True).name
         '[1, 5)'
@@ -52,8 +52,8 @@ class Range(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def ranges(starts: Sequence[Cell], high: Cell) -> list[Range]:
-    """From `starts`, in order, to `high`. Where many rows have one value it is a start several times, and in
-    one range.
+    """The ranges from `starts`, in order, to `high`. Where many rows have one value it is a start several
+    times, and in one range.
 
     >>> one, five = Cell("i", "1"), Cell("i", "5")
     >>> [found.name for found in ranges([one, five, five], Cell("i", "9"))]
@@ -68,7 +68,7 @@ def ranges(starts: Sequence[Cell], high: Cell) -> list[Range]:
 
 
 class Mark(NamedTuple):
-    """At `at_ms`, by the clock of the database, no value was greater than `greatest`."""
+    """A look at the column: no value was greater than `greatest` at `at_ms`, by the clock of the database."""
 
     at_ms: int
     greatest: Cell
@@ -94,7 +94,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     marks: tuple[Mark, ...] = ()
 
     def marked(self, mark: Mark, margin_ms: int) -> tuple[Cell | None, Position]:
-        """To where may be read now, and the position that remembers the mark."""
+        """How far may be read now, and the position that remembers the mark."""
         marks = with_mark(self.marks, mark, margin_ms)
         return settled(marks, mark.at_ms, margin_ms), msgspec.structs.replace(self, marks=marks)
 

@@ -124,7 +124,8 @@ class SqlRowCheck:
         return found | asked.refused(rows, places, self._label)
 
     def _opened(self, schema: pa.Schema) -> AskedRows | None:
-        """With the first rows, which have the columns. None: there is nothing to ask."""
+        """What asks the database, opened with the first rows, which have the columns. None: there is nothing
+        to ask."""
         if self._has_asked or not self._columns:
             return self._asked
         self._has_asked = True
@@ -173,7 +174,7 @@ class SqlRowCheck:
             yield from self._of_strict(name, column, where.get("type"))
 
     def _of_strict(self, name: str, column: pa.Array, kind: Any) -> Iterator[tuple[pa.Array, str, bool]]:
-        """Of a database that checks the values of a column by its type."""
+        """The values that a database refuses which checks those of a column by its type."""
         target = self._table.target
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()

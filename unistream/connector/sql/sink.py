@@ -236,7 +236,8 @@ class SqlSink:
 
 
 def _checked_timeout(commit_timeout: DurationLike) -> int:
-    """Raises ConfigError."""
+    """The argument `commit_timeout` in ms. Raises ConfigError: it is not in the range that a database
+    takes."""
     found = duration_ms(commit_timeout)
     if not 0 < found <= COMMIT_TIMEOUT_MS_MAX:
         raise ConfigError(f"SQL sink: commit_timeout is from 1 ms to 24 days, not {commit_timeout!r}")

@@ -34,7 +34,7 @@ _KINDS: Final = {
 
 
 def cell(value: Any) -> Cell:
-    """As it is compared.
+    """The value as it is compared.
 
     >>> cell(7), cell("2026-01-02"), cell(b"A")
     (Cell(kind='i', text='7'), Cell(kind='s', text='2026-01-02'), Cell(kind='x', text='41'))
@@ -62,7 +62,7 @@ def value(found: Cell) -> Any:
 
 
 def shown(found: Cell | None) -> str:
-    """For people, and in the ids of splits.
+    """The text of a cell, for people, and in the ids of splits.
 
     >>> shown(cell("a b")), shown(None)
     ('a b', '')

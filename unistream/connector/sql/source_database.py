@@ -92,7 +92,7 @@ class TooLarge(NamedTuple):
 
 
 class ReadDatabase:
-    """Of one source; one thread. The caller closes it."""
+    """The connections of one source, which one thread uses. The caller closes it."""
 
     def __init__(self, url: str | Secret, reads: Reads, timeout_ms: int) -> None:
         where = parsed(url, SOURCE)
@@ -106,7 +106,8 @@ class ReadDatabase:
         self._engine = reading_engine(where, timeout_ms)
 
     def interrupt(self) -> None:
-        """By any thread: ends the statement that runs, if the server answers, and begins no other."""
+        """Ends the statement that runs, if the server answers, and lets no other begin; called by any
+        thread."""
         self._is_interrupted = True
         driver = self._driver
         if driver is None or self.dialect == "sqlite":
@@ -206,7 +207,7 @@ class ReadDatabase:
         return tuple(key)
 
     def identity(self) -> str:
-        """Of a table (see `identity`); "": it has none."""
+        """The identity of a table (see `identity`); "": it has none."""
         if self.dialect != "postgresql" or self._reads.table is None:
             return ""
         with self._connected("looking at its identity") as connection:
@@ -216,7 +217,7 @@ class ReadDatabase:
     # --- where ranges begin and end ---------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """By the clock of the database."""
+        """The time by the clock of the database, in ms."""
         with self._connected("asking for the time") as connection:
             return int(connection.execute(_CLOCK[self.dialect]).scalar_one())
 

@@ -158,8 +158,9 @@ class _Look:
         return max(1, -(-self.database.count(self.layout, within) // options.splits))
 
     def _least_times(self, starts: Starts) -> dict[Cell | None, int | None]:
-        """By the start of a range. Rows of its first value may be counted with those before it; of
-        several starts that are one value to the database ("a" and "A", 1 and 1.0) the last has all rows."""
+        """The least event time of each range by its start. Rows of its first value may be counted with those
+        before it; of several starts that are one value to the database ("a" and "A", 1 and 1.0) the last has
+        all rows."""
         kind = self.layout.schema.field(self.time_column).type
         if self.time_column == self.column:
             return {start: _event_time(start.text, kind) for start, _ in starts}
@@ -196,7 +197,7 @@ class _Look:
         )
 
     def _settled(self, position: Position) -> tuple[Cell | None, Position]:
-        """To where may be read now."""
+        """How far may be read now, and the position that the next look begins with."""
         database, options = self.database, self.options
         greatest = database.greatest(self.layout, self.column)
         kind = self.kind
@@ -231,7 +232,7 @@ def _earliest(*times: int | None) -> int | None:
 
 
 def _event_time(text: Any, kind: pa.DataType) -> int | None:
-    """Of a value as the database writes it; None: it is not known."""
+    """The event time of a value as the database writes it, in ms; None: it is not known."""
     if text is None:
         return None
     try:

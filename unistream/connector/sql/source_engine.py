@@ -64,7 +64,7 @@ def reading_engine(where: URL, timeout_ms: int) -> Engine:
 
 
 def _opened(path: str) -> sqlite3.Connection:
-    """Without making the file."""
+    """Opens a file of SQLite, and makes none."""
     uri = path if path.startswith("file:") else f"file:{quote(str(Path(path).absolute()))}?mode=rw"
     return sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT_MS / 1000, check_same_thread=False)
 

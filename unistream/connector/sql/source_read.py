@@ -54,7 +54,7 @@ class Pages:
         self._is_interrupted = False
 
     def interrupt(self) -> None:
-        """By another thread: the statement that runs is not waited for."""
+        """Ends the statement that runs, so that it is not waited for; called by another thread."""
         self._is_interrupted = True
         if self._database is not None:
             self._database.interrupt()

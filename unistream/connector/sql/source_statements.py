@@ -196,7 +196,7 @@ def _written(layout: Layout, column: pa.Field) -> str:
 
 
 def _text(name: str, shown: str) -> str:
-    """In quotes, so that an empty one is not null."""
+    """An expression that puts a text in quotes, so that an empty one is not null."""
     return f"""CASE WHEN {name} IS NULL THEN '' ELSE '"' || replace({shown}, '"', '""') || '"' END"""
 
 
@@ -256,5 +256,5 @@ def nothing(layout: Layout) -> TextClause:
 
 
 def _value(layout: Layout, name: str) -> str:
-    """As a `Cell`."""
+    """An expression of a value as a `Cell` keeps it."""
     return f"concat({name})" if layout.dialect == POSTGRESQL else name

@@ -106,7 +106,8 @@ def _kind(column: Described, types: Mapping[str, pa.DataType], where: str) -> pa
 
 
 def check_zones(found: Sequence[Described], types: Mapping[str, pa.DataType], where: str) -> None:
-    """Of PostgreSQL, whose times say whether they have one. Raises ConfigError: the user says otherwise."""
+    """Checks the types of times in PostgreSQL, which say whether they have a zone. Raises ConfigError: the
+    user says otherwise."""
     for column in found:
         given, kind = types.get(column.name), column.kind
         if given is None or kind not in (PLAIN_US, UTC_US) or not pa.types.is_timestamp(given):
@@ -164,7 +165,7 @@ def of_postgresql(name: str, oid: int, precision: int | None, scale: int | None)
 
 
 def of_named(name: str, native: str, *, is_enum: bool) -> Described:
-    """Of a type that the database has named."""
+    """Describes a column whose type the database has named."""
     if is_enum or native in TEXTS:
         return Described(name, pa.string(), native)
     return Described(name, None, native, _as_text(name))
@@ -193,7 +194,8 @@ def _as_text(name: str) -> str:
 
 
 def is_quoted(kind: pa.DataType) -> bool:
-    """In a line: its text may have any characters, and the empty one is not null."""
+    """Whether a value is quoted in a line: its text may have any characters, and the empty one is not
+    null."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
@@ -243,7 +245,7 @@ def parse_lines(
 
 
 def texts_of(lines: bytes, schema: pa.Schema) -> pa.Table:
-    """The same, all as text."""
+    """Parses lines as `parse_lines`, with all values as text."""
     return parse_lines(lines, pa.schema([pa.field(name, pa.string()) for name in schema.names]))
 
 
@@ -319,7 +321,7 @@ _BY_PART: Final = (
     (("BLOB", "BINARY", "BYTEA"), pa.binary()),
     (("REAL", "FLOA", "DOUB"), pa.float64()),
 )
-"""As SQLite itself derives how it stores the values of a column."""
+"""Parts of a declared type -> its values, as SQLite itself derives how it stores them."""
 _DECIMALS: Final = ("DECIMAL", "NUMERIC")
 _UNTYPED: Final = (
     "SQLite has no type for it (an expression, or a column without one); say which, such as "
@@ -328,7 +330,7 @@ _UNTYPED: Final = (
 
 
 def of_sqlite(name: str, declared: str) -> Described:
-    """By the type that a column was declared with.
+    """Describes a column of SQLite by the type that it was declared with.
 
     >>> of_sqlite("n", "UNSIGNED BIG INT").kind, of_sqlite("n", "varchar(20)").kind, of_sqlite("n", "").kind
     (DataType(int64), DataType(string), None)
@@ -413,5 +415,5 @@ def _first_bad(values: Sequence[Any], convert: Callable[[Any], Any]) -> int:
 
 
 def no_value(found: Any, kind: pa.DataType) -> str:
-    """As a clause."""
+    """A clause that says which value is none of the type."""
     return f"{found!r:.{_SHOWN}} is no {kind}"

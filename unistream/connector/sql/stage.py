@@ -30,7 +30,7 @@ class SqlTable(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def limit(self) -> Limit:
-        """Of the statements of a commit."""
+        """The limit of the statements of a commit."""
         return Limit(self.target, self.lock, self.commit_timeout_ms)
 
     @property
@@ -40,11 +40,11 @@ class SqlTable(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def address(self) -> str:
-        """For people, and to see whether two are the same."""
+        """The address of the table, for people, and to see whether two are the same."""
         return f"{parsed(self.url).render_as_string(hide_password=True)}, table {self.target}"
 
     def without_password(self) -> SqlTable:
-        """As it is stored: the URL as a reference, or without what must not be read."""
+        """The table as it is stored: the URL as a reference, or without what must not be read."""
         if isinstance(self.url, str) and is_reference(self.url):
             return self
         url = parsed(self.url)._replace(password=None)
@@ -83,7 +83,7 @@ class SqlCommittable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode_committable(payload: bytes) -> SqlCommittable:
-    """Raises CorruptSnapshot."""
+    """Reads a stored committable. Raises CorruptSnapshot: it is unreadable."""
     try:
         found = msgspec.json.decode(payload, type=SqlCommittable)
     except msgspec.MsgspecError as error:

@@ -75,7 +75,7 @@ class Part(NamedTuple):
 
 
 def stage_name(lineage: str, sink_uid: str, columns: Sequence[tuple[str, str]]) -> str:
-    """Of the staging table of a sink with these columns (name, type).
+    """The name of the staging table of a sink with these columns (name, type).
 
     >>> stage_name("5f0c", "to table", [("n", "int64")])
     'unistream_stage_0259362e1795'
@@ -96,14 +96,14 @@ def stage_table(name: str, schema: str, rows: pa.Schema) -> Table:
 
 
 def target_table(target: Target, types: Mapping[str, Any], key: Sequence[str]) -> Table:
-    """As it is created. `types`: of its columns."""
+    """The target as it is created. `types`: of its columns."""
     columns = [Column(name, kind, nullable=name not in key) for name, kind in types.items()]
     keys = [PrimaryKeyConstraint(*key)] if key else []
     return Table(target.name, MetaData(), *columns, *keys, schema=target.schema or None)
 
 
 def commits_table(schema: str) -> Table:
-    """Of the schema of the target."""
+    """The table of commits in the schema of the target."""
     return Table(
         COMMITS,
         MetaData(),
@@ -120,7 +120,7 @@ def commits_table(schema: str) -> Table:
 
 
 def of_part(stage: Any, part: Part) -> Any:
-    """The condition."""
+    """The condition that staged rows are of this part."""
     c = stage.c
     return and_(c[SUBTASK] == part.subtask, c[LABEL] == part.label, c[ATTEMPT] == part.attempt)
 
@@ -228,7 +228,7 @@ def _last_of_key(
 
 
 def _of_parts(stage: Any, parts: Sequence[Part]) -> Any:
-    """The condition."""
+    """The condition that staged rows are of one of these parts."""
     return or_(*(of_part(stage, part) for part in parts))
 
 

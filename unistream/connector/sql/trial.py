@@ -18,7 +18,7 @@ from unistream.connector.sql.statements import ATTEMPT, LABEL, ROW, SUBTASK, Par
 
 
 def explain_commit(database: Database, target: Target, rows: pa.Schema, key: Sequence[str]) -> None:
-    """Of rows with these columns.
+    """Has the database explain the commit of rows with these columns.
 
     Raises:
         ConfigError: the table would refuse all of them, in the words of the database.

@@ -59,7 +59,7 @@ class SqlWriter:
             self._put()
 
     def _with_deleted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """With a column that says which rows delete, if any can."""
+        """The rows with a column that says which of them delete, if any can."""
         if self._delete_when is None:
             return rows
         columns = [*rows.columns, deletes(self._delete_when, rows)]
