@@ -34,7 +34,7 @@ RETRY_MAX_S: Final = 1.0
 
 
 class Connections:
-    """To the brokers of one sink. Thread-safe; the caller closes it.
+    """The connections of one sink to the brokers. Thread-safe; the caller closes it.
 
     Raises:
         Unreachable: no broker answered.
@@ -65,19 +65,20 @@ class Connections:
         self._manager.call_soon(coroutine)
 
     async def sleep(self, seconds: float) -> None:
-        """Of a coroutine on that thread."""
+        """Sleeps in a coroutine on that thread."""
         await self._manager._net.sleep(seconds)
 
     # --- quotas -----------------------------------------------------------------------------------------
 
     @property
     def free_s(self) -> float:
-        """From when on a broker takes requests, `time.monotonic()`; it may have been so for long. One whose
-        quota was exceeded says how long to wait (KIP-219): that is no broker that does not answer."""
+        """The time from which on a broker takes requests, `time.monotonic()`; it may have been so for
+        long. One whose quota was exceeded says how long to wait (KIP-219): that is no broker that does not
+        answer."""
         return max(self._let_through_s, time.monotonic() + self._held_back_s(None))
 
     def _held_back_s(self, node: int | None) -> float:
-        """For how long from now on that node takes no request of ours; None: none of them does."""
+        """How long from now on that node takes no request of ours; None: none of them does."""
         now, connections = time.monotonic(), self._manager._conns
         nodes = [one.node_id for one in self._manager.cluster.brokers()] if node is None else [node]
         held = [found for one in nodes if (found := connections.get(one)) is not None]
@@ -101,12 +102,12 @@ class Connections:
             return self.run(ask)
 
     def run(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """As `persistent`, of another thread."""
+        """Asks as `persistent`, from another thread."""
         found: T = self._manager.run(lambda: self.persistent(ask))
         return found
 
     async def persistent(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Of a coroutine: asks again while that may help, `ANSWER_WITHIN_S` at most. Raises the last error of
+        """Asks in a coroutine, again while that may help, `ANSWER_WITHIN_S` at most. Raises the last error of
         kafka-python."""
         again = _Again()
         while True:
@@ -119,10 +120,9 @@ class Connections:
             await self.sleep(wait_s)
 
     def asked(self, what: str, ask: Callable[[KafkaAdminClient], T]) -> T:
-        """As `answered`, of a public method of the client, which does not ask again itself: a coordinator
-        that loads its transactions, as each does when its broker has started, refuses to list them.
-        Raises as that.
-        """
+        """Asks as `answered`, by a public method of the client, which does not ask again itself: a
+        coordinator that loads its transactions, as each does when its broker has started, refuses to list
+        them. Raises as that."""
         again = _Again()
         with self.our_errors(what):
             while True:
@@ -198,7 +198,7 @@ class _Again:
 
 
 def is_retriable(error: kafka_errors.KafkaError) -> bool:
-    """The same request may succeed later."""
+    """Whether the same request may succeed later."""
     return bool(error.retriable) or isinstance(error, kafka_errors.UnknownBrokerIdError)
 
 

@@ -91,7 +91,7 @@ class KafkaClient:
             self._consumer = raw_consumer(settings)
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
-        """Those of them that there are."""
+        """The topics of these names that there are."""
         found = self._find(dict.fromkeys(names, ()))
         return {name: topic for name, topic in found.items() if topic is not None}
 
@@ -258,7 +258,7 @@ class KafkaClient:
         self._consumer.commit_async(_group_offsets(positions), answered)
 
     def report_now(self, positions: Sequence[Position], timeout_ms: int) -> None:
-        """As `report`, and waits for the answer. Raises ConfigError or Unreachable."""
+        """Reports positions as `report`, and waits for the answer. Raises ConfigError or Unreachable."""
         with self._our_errors("committing positions to a group"):
             self._consumer.commit(_group_offsets(positions), timeout_ms=timeout_ms)
 

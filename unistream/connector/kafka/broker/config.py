@@ -76,14 +76,14 @@ def admin_settings(bootstrap_servers: str, properties: Properties) -> dict[str, 
 
 
 def check_sink_properties(properties: Properties) -> None:
-    """As `check_properties`, of a sink."""
+    """Checks the properties of a sink, as `check_properties` those of a source."""
     later = {key for key, value in properties.items() if isinstance(value, str) and has_reference(value)}
     admin_settings("checked:1", {k: v for k, v in properties.items() if k not in later})
     _names(dict.fromkeys(later, ""), _known_of_sink(), "sink")
 
 
 def source_properties(properties: Properties) -> Properties:
-    """Those of a sink that a source has, too: how brokers are reached, and who logs in."""
+    """The properties of a sink that a source has, too: how brokers are reached, and who logs in."""
     known = _known()
     return {key: value for key, value in properties.items() if key.replace(".", "_") in known}
 

@@ -50,7 +50,7 @@ def mark_committed(producing: Producing, given: Sequence[KafkaCommittable]) -> N
 
 
 def _await_end(producing: Producing, one: KafkaCommittable) -> None:
-    """Until no coordinator is about to write the markers itself."""
+    """Waits until no coordinator is about to write the markers itself, `ENDING_WITHIN_S` at most."""
     until = time.monotonic() + ENDING_WITHIN_S
     while producing.is_ending(one.transactional_id, one.producer) and time.monotonic() < until:
         time.sleep(RETRY_S)

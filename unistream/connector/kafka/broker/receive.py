@@ -81,7 +81,7 @@ def _fill_frame(transport: Any) -> None:
 
 
 def _read(self: Any, nbytes: int | None = None) -> bytes | memoryview:
-    """Of a long frame the rest is a view; kafka-python copies everything twice."""
+    """Reads bytes of a frame. The rest of a long one is a view; kafka-python copies everything twice."""
     start = self._idx
     stop = len(self) if nbytes is None else min(len(self), start + nbytes)
     self._idx = stop

@@ -54,7 +54,8 @@ def created_again(name: str, servers: str, *, read: str, now: str) -> ConfigErro
 
 
 def without_partitions(name: str, servers: str, missing: Collection[int]) -> ConfigError:
-    """For a broker without ids. Partitions are never removed, so it is another topic."""
+    """The error for a topic that has lost partitions, at a broker without ids. They are never removed, so it
+    is another topic."""
     return ConfigError(
         f"topic {name!r} at {servers} no longer has partition {', '.join(map(str, sorted(missing)))}, so "
         f"it was deleted and created again since the job began to read it; {NEW_START}"
@@ -107,7 +108,7 @@ def recorded_offsets(
 
 
 def checked_servers(servers: str) -> str:
-    """Raises ConfigError."""
+    """The argument `bootstrap_servers` if it is valid. Raises ConfigError: one is not host:port."""
     for server in servers.split(","):
         host, colon, port = server.strip().rpartition(":")
         if not (colon and host and port.isdigit()):
@@ -116,7 +117,7 @@ def checked_servers(servers: str) -> str:
 
 
 def checked_topic(topic: str) -> str:
-    """Raises ConfigError."""
+    """The name if Kafka takes it for a topic. Raises ConfigError: it does not."""
     plain = isinstance(topic, str) and 0 < len(topic) <= 249 and set(topic) <= TOPIC_LETTERS
     if not plain or topic in (".", ".."):
         raise ConfigError(f"{topic!r} is not the name of a Kafka topic (letters, digits, '.', '_', '-')")

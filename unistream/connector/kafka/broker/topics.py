@@ -37,7 +37,8 @@ class Topics(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.of([name]))
 
     def of(self, existing: Iterable[str]) -> list[str]:
-        """Those of them that are read, sorted. A master does it: RE2 takes linear time, as others do not."""
+        """The existing topics that are read, sorted. A master does it: RE2 takes linear time, as others do
+        not."""
         if not self.pattern:
             return sorted(set(self.names) & set(existing))
         names = pa.array(sorted(set(existing)), pa.string())
@@ -48,7 +49,8 @@ class Topics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checked_topics(topic: str | Sequence[str] | None, pattern: str | None) -> Topics:
-    """Of the arguments of a source. Raises ConfigError."""
+    """What the arguments of a source select. Raises ConfigError: they name no topic, or none that Kafka
+    takes."""
     if (topic is None) == (pattern is None):
         raise ConfigError(
             "a Kafka source reads topic (a name, or several) or topic_pattern: give one of the two"

@@ -70,7 +70,7 @@ class Producing(Connections):
         return self.answered(f"looking for topic {name!r}", lambda: self.find_topic(name))
 
     async def find_topic(self, name: str) -> TopicState:
-        """As `topic`, of a coroutine; raises kafka-python's errors, too."""
+        """Finds a topic as `topic`, in a coroutine; raises kafka-python's errors, too."""
         request = MetadataRequest(
             topics=[MetadataRequest.MetadataRequestTopic(name=name)],
             allow_auto_topic_creation=False,
@@ -125,7 +125,7 @@ class Producing(Connections):
     async def add(
         self, transactional_id: str, producer: ProducerId, topic: str, partitions: Sequence[int]
     ) -> None:
-        """Of a coroutine: these partitions are part of the transaction from now on."""
+        """Makes these partitions part of the transaction from now on, in a coroutine."""
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=transactional_id,
             v3_and_below_producer_id=producer.id,
@@ -154,8 +154,8 @@ class Producing(Connections):
         *,
         note: str = "",
     ) -> None:
-        """In the transaction: `label` is an offset of the group, in the first partition of the topic, and
-        `note` its metadata.
+        """Records in the transaction: `label` is an offset of the group, in the first partition of the topic,
+        and `note` its metadata.
 
         Raises:
             ConfigError: it is not allowed.
@@ -199,8 +199,8 @@ class Producing(Connections):
         return None if found is None else found.label
 
     def noted(self, group: str, topic: str, *, settled: bool = False) -> Recorded | None:
-        """As `recorded`, with its note. `settled`: waits for transactions that are ending, or open, as long
-        as for any answer; otherwise for a moment, and what they record does not count then.
+        """What `recorded` finds, with its note. `settled`: waits for transactions that are ending, or open,
+        as long as for any answer; otherwise for a moment, and what they record does not count then.
 
         Raises:
             Unreachable: it did not settle.
@@ -240,7 +240,7 @@ class Producing(Connections):
     async def produce(
         self, node: int, topic: str, partition: int, batch: bytes, transactional_id: str | None, *, acks: int
     ) -> None:
-        """Of a coroutine: writes one batch to the leader of its partition; one that was written before is
+        """Writes one batch to the leader of its partition, in a coroutine; one that was written before is
         written. Raises kafka-python's errors."""
         request = ProduceRequest(
             transactional_id=transactional_id,
@@ -349,7 +349,8 @@ class Producing(Connections):
         }
 
     def mark(self, partition: TopicPartition, producer: ProducerId, coordinator_epoch: int) -> None:
-        """In that partition the transaction of the producer is committed. Raises kafka-python's errors."""
+        """Marks the transaction of the producer as committed in that partition. Raises kafka-python's
+        errors."""
         marker = WriteTxnMarkersRequest.WritableTxnMarker(
             producer_id=producer.id,
             producer_epoch=producer.epoch,
@@ -373,7 +374,7 @@ class Producing(Connections):
         self.run(ask)
 
     def committed(self, transactional_ids: Sequence[str]) -> dict[str, ProducerId]:
-        """Those of them whose last transaction was committed, and whose that was."""
+        """The ids whose last transaction was committed, and whose that was."""
         found = {}
         for one in transactional_ids:  # each by itself: an id that a broker has forgotten fails a request
             described = self._described(one)

@@ -41,11 +41,11 @@ class AvroDecoder:
         return decoded(self._plan, framed.at(rows), self._schema).at(rows)
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing: the decoder holds no resource."""
 
 
 class RegistryAvroDecoder:
-    """The same in the wire format of a registry: each behind the number of its schema.
+    """Decodes records in the wire format of a registry: each behind the number of its schema.
 
     Raises (`decode`):
         ConfigError: the registry refuses this user.

@@ -75,7 +75,7 @@ class ConnectType:
 
 
 UNKNOWN: Final = ConnectType("")
-"""Of a value without a schema."""
+"""The type of a value without a schema."""
 
 
 def image_types(schema: bytes | None) -> Mapping[str, ConnectType]:

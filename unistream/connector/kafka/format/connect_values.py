@@ -147,7 +147,7 @@ def _plausible(column: pa.Array) -> pa.Array:
 
 
 def _from_json(column: pa.Array, wire: ConnectType, kind: pa.DataType) -> pa.Array:
-    """Of the JSON of each value."""
+    """Reads values from the JSON of each."""
     json = column.cast(pa.large_string())
     quoted = pc.starts_with(json, '"')
     texts = pc.utf8_slice_codeunits(pc.if_else(quoted, json, None), 1, -1)
@@ -163,7 +163,7 @@ def _from_json(column: pa.Array, wire: ConnectType, kind: pa.DataType) -> pa.Arr
 
 
 def _from_text(texts: pa.Array, wire: ConnectType, kind: pa.DataType) -> pa.Array:
-    """Of the text of each value, which may be Base64."""
+    """Reads values from the text of each, which may be Base64."""
     if wire.name == DECIMAL:
         return _decimals(*_decoded(texts), texts.is_valid(), wire.scale).cast(kind)
     if _is_binary(kind):
@@ -280,7 +280,7 @@ def _nested_as(wire: ConnectType, kind: pa.DataType) -> pa.DataType:
 
 
 def _nested(column: pa.Array, wire: ConnectType, kind: pa.DataType) -> pa.Array:
-    """From the type of `_nested_as`."""
+    """Converts nested values of the type of `_nested_as` to the declared one."""
     if wire.name == VARIABLE_DECIMAL and not pa.types.is_struct(kind):
         rows = np.flatnonzero(np.asarray(column.is_valid()))
         there = column.take(pa.array(rows))

@@ -97,7 +97,7 @@ class DebeziumDecoder:
         return merged(self._schema, [part for part in parts if len(part.rows) or len(part.bad)]).at(rows)
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing: the decoder holds no resource."""
 
     def _no_rows(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([], self._schema)
@@ -198,7 +198,7 @@ class _Changes:
         return {at: _reason(op[at].as_py(), after[at].as_py()) for at in wrong.tolist()}
 
     def _images(self, op: pa.StringArray) -> tuple[Int64s, pa.BooleanArray]:
-        """For each row the event that it is of, and whether it is the image before that."""
+        """The event that each row is of, and whether the row is the image before it."""
         deletes = pc.equal(op, DELETE)
         if not self._is_changelog:
             return np.arange(len(op)), deletes
@@ -209,7 +209,7 @@ class _Changes:
 
 
 def _without_halves(rows: Decoded) -> Decoded:
-    """Without rows of bad events: one of the two rows of an update alone would not add up."""
+    """Drops the rows of bad events: one of the two rows of an update alone would not add up."""
     bad, first = np.unique(rows.bad, return_index=True)
     whole = ~np.isin(rows.rows, bad)
     return Decoded(

@@ -50,7 +50,7 @@ headers as they are."""
 
 
 def checked_on_bad(given: OnBadRecord) -> OnBadRecord:
-    """Raises ConfigError."""
+    """The argument `on_bad_record` if it is valid. Raises ConfigError: there is no such value."""
     if given not in ON_BAD_RECORD:
         raise ConfigError(f"on_bad_record must be one of {', '.join(ON_BAD_RECORD)}, not {given!r}")
     return given
@@ -166,7 +166,7 @@ class RecordDecoder:
         )
 
     def read(self, framed: Framed, topic: str, partition: int) -> ReadRecords:
-        """As `decode`, with bad records left to the caller."""
+        """Decodes as `decode`, with bad records left to the caller."""
         values = self._decoded_values(framed)
         keys = self._decoded_keys(framed)
         metadata = self._decoded_metadata(framed, topic, partition)
@@ -257,7 +257,7 @@ def _metadata_builds(
 def _without_untimed(
     records: pa.RecordBatch, rows: Int64s, without: Mapping[int, str], bad: tuple[Int64s, pa.Array[Any]]
 ) -> tuple[pa.RecordBatch, Int64s, Int64s, pa.Array[Any]]:
-    """Without the records of the rows `without` an event time, which are bad as well; of a record none of its
+    """Drops the records of the rows `without` an event time, which are bad as well; of a record none of its
     rows is left."""
     found, first = np.unique(rows[list(without)], return_index=True)
     reasons = pa.array(list(without.values()), pa.string()).take(pa.array(first))

@@ -127,11 +127,11 @@ class _Json:
         return json_decoded(self._reader, framed)
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing: the decoder holds no resource."""
 
 
 class _FramedJson:
-    """Behind the number of a JSON Schema, by which producers have checked them: here the columns count."""
+    """JSON behind the number of a JSON Schema, by which producers have checked it: here the columns count."""
 
     def __init__(self, schema: pa.Schema, used: frozenset[str] | None) -> None:
         self._reader = JsonReader(schema, used)
@@ -142,7 +142,7 @@ class _FramedJson:
         return merged(self._reader.schema, [found, not_framed(framed, self._reader.schema, rows)])
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing: the decoder holds no resource."""
 
 
 class _Raw:
@@ -162,4 +162,4 @@ class _Raw:
         return Cells(self._schema, len(rows), {}).decoded({column.name: build}).at(rows)
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing: the decoder holds no resource."""

@@ -50,7 +50,8 @@ CHANGE_METADATA: Final[dict[str, tuple[pa.DataType, ...]]] = {
     "source.schema": _TEXT,
     "source.table": _TEXT,
 }
-"""The same for formats of changes, which have it in the value."""
+"""What a column of metadata may have in formats of changes, which have it in the value -> its types, as in
+`METADATA`."""
 DEBEZIUM: Final = "debezium-json"
 MAY_BE_NULL: Final = ("key", "value", *CHANGE_METADATA)
 
@@ -88,7 +89,7 @@ def checked_layout(
     metadata: Mapping[str, str] | None = None,
     tombstones: Tombstones | None = None,
 ) -> Layout:
-    """Of the arguments of a source. Raises ConfigError."""
+    """The layout that the arguments of a source describe. Raises ConfigError: they contradict each other."""
     keys = _checked_keys(schema, key_format, key_fields, key_fields_prefix)
     found = dict(metadata or {})
     there = METADATA | (CHANGE_METADATA if format == DEBEZIUM else {})

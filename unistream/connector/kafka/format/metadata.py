@@ -42,7 +42,7 @@ def metadata_column(framed: Framed, topic: str, partition: int, what: str, kind:
 
 
 def _headers(framed: Framed) -> pa.ListArray:
-    """In the order of the record; a name may come several times."""
+    """The headers in the order of the record; a name may come several times."""
     counts = np.empty(len(framed), np.int64)
     places = np.empty(len(framed), np.int64)
     behind = framed.value_starts + np.maximum(framed.value_lengths, 0)

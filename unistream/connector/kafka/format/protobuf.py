@@ -62,11 +62,12 @@ class ProtobufDecoder:
         return self._plan.decode(framed.at(rows), self._schema).at(rows)
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing: the decoder holds no resource."""
 
 
 class RegistryProtobufDecoder:
-    """The same in the wire format of a registry: behind the number of a schema, and which message of it."""
+    """Decodes messages in the wire format of a registry: each behind the number of a schema, and which
+    message of it."""
 
     def __init__(self, schema: pa.Schema, registry: SchemaRegistry) -> None:
         self._schema = schema
@@ -117,7 +118,7 @@ class Plan:
 
     @staticmethod
     def of(descriptor: object, schema: pa.Schema) -> Plan:
-        """Raises DoesNotFit."""
+        """Plans how messages of a type are read as these columns. Raises DoesNotFit."""
         tables = Tables()
         _, nodes = tables.message(descriptor, pa.struct(list(schema)))
         return Plan(tables, nodes)
@@ -137,16 +138,17 @@ def parsed(data: UInt8s, starts: Int64s, lengths: Int64s, tables: Tables) -> tup
     shape = (tables.slots, count)
     values, sizes = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     valid, bad = np.zeros(shape, np.uint8), np.zeros(count, np.uint8)
-    given = (data, starts, lengths, fields, first, values, sizes, valid, bad)
     counts = np.zeros((len(tables.lists), count), np.int64)
-    _kernels().parse(*given, counts, np.empty((2, 0), np.int64))
+    none = np.empty((2, 0), np.int64)
+    _kernels().parse(data, starts, lengths, fields, first, values, sizes, valid, bad, counts, none)
     wrong = bad > 0
     counts[:, wrong] = 0
     ends = np.cumsum(counts).reshape(counts.shape)
     total = int(counts.sum())
     elements = np.empty((2, total), np.int64)
     if total:
-        _kernels().parse(*given, ends - counts, elements)
+        begins = ends - counts
+        _kernels().parse(data, starts, lengths, fields, first, values, sizes, valid, bad, begins, elements)
     lists, low = [], 0
     for one, of_rows in zip(tables.lists, counts, strict=True):
         taken = slice(low, low + int(of_rows.sum()))

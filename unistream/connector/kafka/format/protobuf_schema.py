@@ -23,7 +23,7 @@ from unistream.connector.common import Int64s, family
 PLAIN, ZIGZAG, BLOB, MESSAGE = range(4)
 """What a field has, besides its wire type."""
 VARINT, EIGHT, SIZED, FOUR = 0, 1, 2, 5
-"""Wire types."""
+"""The wire types, as messages have them."""
 TIMESTAMP: Final = "google.protobuf.Timestamp"
 WRAPPERS: Final = frozenset(
     f"google.protobuf.{name}Value"

@@ -78,7 +78,7 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RegisteredSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """As the registry has it. `kind`: AVRO, JSON or PROTOBUF."""
+    """A schema as the registry has it. `kind`: AVRO, JSON or PROTOBUF."""
 
     text: str = msgspec.field(name="schema")
     kind: str = msgspec.field(name="schemaType", default="AVRO")
@@ -139,7 +139,8 @@ class RegistryClient:
         return self._known[path]
 
     def _answer(self, path: str, what: str) -> tuple[int, bytes]:
-        """Of one of the servers, with repeated attempts."""
+        """Asks the servers one after the other, in repeated attempts; the first answer, as its status and
+        content."""
         deadline = time.monotonic() + UNREACHABLE_AFTER_S
         while True:
             reasons = []

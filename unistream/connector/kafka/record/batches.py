@@ -47,7 +47,7 @@ class Blobs:
 
     @staticmethod
     def of(column: pa.Array) -> Blobs:
-        """Of a column of text or bytes, without a copy of these."""
+        """The blobs of a column of text or bytes, without a copy of these."""
         wide = column.cast(pa.large_binary())
         _, offsets, data = wide.buffers()
         bounds = np.frombuffer(offsets, np.int64)[wide.offset : wide.offset + len(wide) + 1]
@@ -172,12 +172,12 @@ def sealed(section: Section, producer: ProducerId, sequence: int, *, transaction
 
 
 def next_sequence(sequence: int, rows: int) -> int:
-    """After so many records. It begins again behind the greatest one."""
+    """The sequence number after so many records. It begins again behind the greatest one."""
     return (sequence + rows) & SEQUENCE_MAX
 
 
 def partitions_of(keys: Blobs, count: int) -> Int64s:
-    """As Kafka's clients place keys (murmur2); -1: there is no key."""
+    """The partition of each key, as Kafka's clients place it (murmur2); -1: there is no key."""
     hashes = np.empty(len(keys), np.int64)
     _kernels().murmur2(keys.data, keys.starts, keys.lengths, hashes)
     return np.where(hashes < 0, hashes, hashes % count)

@@ -74,7 +74,7 @@ class Framed:
         return self if low == 0 and high >= len(self) else self.at(slice(low, high))
 
     def keys(self) -> Framed:
-        """With the keys as values."""
+        """The records with their keys as values."""
         return replace(self, value_starts=self.key_starts, value_lengths=self.key_lengths)
 
     def at(self, cut: slice | Int64s) -> Framed:

@@ -74,7 +74,7 @@ class KafkaCommittable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode_committable(payload: bytes) -> KafkaCommittable:
-    """Raises CorruptSnapshot."""
+    """Reads a stored committable. Raises CorruptSnapshot: it is unreadable."""
     try:
         return msgspec.json.decode(payload, type=KafkaCommittable)
     except msgspec.MsgspecError as error:
@@ -82,7 +82,7 @@ def decode_committable(payload: bytes) -> KafkaCommittable:
 
 
 def open_too_long(topic: str, timeout_ms: int) -> ConfigError:
-    """Of a job without checkpoints: to run it again would take as long."""
+    """The error of a job without checkpoints: to run it again would take as long."""
     return ConfigError(
         f"topic {topic!r}: nothing was written: a job in BATCH writes all its rows in one transaction, and "
         f"the broker has aborted that after {timeout_ms / 1000:g} s, before the job had ended. Raise "
@@ -126,7 +126,7 @@ class Naming:
         return f"{owner}{number}"
 
     def group(self, subtask: int) -> str:
-        """In which a subtask records its commits."""
+        """The group in which a subtask records its commits."""
         return f"{self.begin}{subtask}"
 
     @property
@@ -141,7 +141,7 @@ class Naming:
         return found is not None and found[2] in {_UNSAFE.sub("_", job) for job in jobs}
 
     def subtask_of(self, transactional_id: str) -> int | None:
-        """Of which writer it is; None: it is not of this sink."""
+        """The subtask of the writer whose id it is; None: it is not of this sink."""
         rest = transactional_id.removeprefix(self.begin)
         found = _OWNER.fullmatch(rest) if rest != transactional_id else None
         return None if found is None else int(found[1])
@@ -150,7 +150,7 @@ class Naming:
 def left_over(
     open_ids: Iterable[str], naming: Naming, owner: str, *, index: int, parallelism: int
 ) -> list[str]:
-    """Those that the writer of subtask `index` is to abort; see above."""
+    """The ids of the transactions that the writer of subtask `index` is to abort; see above."""
     found = []
     for one in open_ids:
         subtask = naming.subtask_of(one)

@@ -66,7 +66,7 @@ class KafkaRowCheck:
         }
 
     def _size(self, encoder: Encoder, row: Batch) -> int:
-        """Of a batch of Kafka with this row alone."""
+        """The size of a batch of Kafka with this row alone, in bytes."""
         payloads = [
             len(section.payload)
             for _, records in encoder.encode([row])
@@ -76,7 +76,7 @@ class KafkaRowCheck:
 
 
 def _bytes_at_most(records: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Of each row as key, value and headers; a column may be in two of them.
+    """The most bytes that each row has as key, value and headers; a column may be in two of them.
 
     >>> _bytes_at_most(pa.record_batch({"a": ["x", "yyyy"], "n": [1, 2]})).tolist()
     [428, 464]

@@ -92,7 +92,7 @@ class Sender:
             self._producing.start(lambda: self._work(partition))
 
     def flush(self) -> None:
-        """Until all is written. Raises the error of a section that was not."""
+        """Waits until all is written. Raises the error of a section that was not."""
         with self._changed:
             self._await(lambda: not self._busy)
 

@@ -90,7 +90,7 @@ class KafkaCommitter:
         self._look_s = time.monotonic() + LOOKED_EVERY_S
 
     def restore_state(self, items: Sequence[bytes]) -> None:
-        """Raises CorruptSnapshot."""
+        """Restores the last commit that the snapshot remembers. Raises CorruptSnapshot: it is unreadable."""
         self._remembered = decode_remembered(items)
 
     def snapshot_state(self) -> Sequence[bytes]:
@@ -207,7 +207,8 @@ class KafkaCommitter:
         return self._producing.recorded(self._naming.group(subtask), self._topic) or 0
 
     def _claim(self, todo: Sequence[KafkaCommittable], checkpoint_id: CheckpointId) -> None:
-        """Before anything is taken for committed: two jobs that start from one snapshot use the same labels.
+        """Claims the topic before anything is taken for committed: two jobs that start from one snapshot use
+        the same labels.
 
         Raises what `TopicLine.claim` returns, when nobody can commit these transactions any more.
         """
@@ -241,7 +242,8 @@ class KafkaCommitter:
     def _committed_before(
         self, given: Sequence[KafkaCommittable], checkpoint_id: CheckpointId
     ) -> list[KafkaCommittable]:
-        """By this committer; or by an earlier attempt, which may have died before anybody knew."""
+        """The transactions that were committed by this committer; or by an earlier attempt, which may have
+        died before anybody knew."""
         labels = dict[int, int]()
         if self._asks:
             labels = {subtask: self._recorded(subtask) for subtask in {self._subtask(one) for one in given}}
@@ -269,8 +271,8 @@ class KafkaCommitter:
         return ended
 
     def _check_whole(self, todo: Sequence[KafkaCommittable], request: CommitRequest) -> None:
-        """Before any of them is committed: nothing of a checkpoint is, if the broker may have aborted a part
-        of it because it was open for too long. Raises ConfigError."""
+        """Checks a checkpoint before any of its transactions is committed: nothing of it is, if the broker
+        may have aborted a part of it because it was open for too long. Raises ConfigError."""
         now_ms = time.time() * 1000
         is_old = any(now_ms - one.began_ms > one.timeout_ms / 2 for one in todo)
         if self._on_lost != "fail" or not is_old:
@@ -305,7 +307,7 @@ class KafkaCommitter:
     # --- of a job without checkpoints -----------------------------------------------------------------
 
     def _end_rival(self, one: KafkaCommittable) -> None:
-        """The same rows were committed in another transaction."""
+        """Aborts a transaction whose rows were committed in another one."""
         if not self._context.checkpointing:
             self._producing.end(one.transactional_id, one.producer, commit=False)
 

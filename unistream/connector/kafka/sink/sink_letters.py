@@ -74,7 +74,7 @@ def _object(value: bytes, topic: str, partition: int, offset: int) -> dict[str, 
 
 
 def _records(client: KafkaClient, decoder: RecordDecoder, topic: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Of each partition, in the columns of _RECORD, up to where it ends now."""
+    """Yields the records of each partition, in the columns of _RECORD, up to where it ends now."""
     found = client.topic(topic)
     bounds = client.bounds([(topic, partition) for partition in found.partitions])
     left = {

@@ -99,7 +99,7 @@ class TopicLine:
 
     @property
     def has_committed(self) -> bool:
-        """In this attempt, as this job."""
+        """Whether this attempt has committed, as this job."""
         return self._line.has_committed
 
     def last(self, subtask: int) -> Last | None:
@@ -162,8 +162,8 @@ class TopicLine:
         self._changed(decide)
 
     def claim(self, label: int, checkpoint_id: CheckpointId) -> UnistreamError | None:
-        """Before transactions with labels up to `label` are committed. Returns why this job may not commit
-        them; None: it may.
+        """Claims the topic before transactions with labels up to `label` are committed. Returns why this job
+        may not commit them; None: it may.
 
         Raises:
             OutcomeUnknown, Transient: the record could not be changed; nothing is known.
@@ -217,7 +217,7 @@ class TopicLine:
         return last.job not in self._seen or (had_it and last.taken not in self._seen)
 
     def remembered(self) -> Remembered | None:
-        """For the state."""
+        """The last commit as the state of the committer has it; None: there is none."""
         last = self._last
         if last is None or not last.job:
             return None

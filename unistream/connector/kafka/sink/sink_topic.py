@@ -28,7 +28,7 @@ WAYS_OUT: Final = (
 
 
 class WriterState(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a writer. `topic_id`: the topic that it wrote to."""
+    """The state of a writer. `topic_id`: the topic that it wrote to."""
 
     topic_id: str
     format: int = 1

@@ -162,7 +162,7 @@ class KafkaSinkWriter:
         label = label_of(self._rewinds, checkpoint_id)
         with self._explained():
             self._producing.record(
-                *(opened.transactional_id, opened.producer, self._group, self._target.topic, label)
+                opened.transactional_id, opened.producer, self._group, self._target.topic, label
             )
         crash_point("kafka.recorded")
         self._pool.prepared(opened.number, opened.producer)
@@ -234,7 +234,7 @@ class KafkaSinkWriter:
         self._context.metrics.add(BYTES_OUT, size)
 
     def _batch_limit(self) -> int:
-        """Of the records of a batch."""
+        """How many bytes the records of a batch may have."""
         limit = BATCH_BYTES if self._bytes_max is None else min(BATCH_BYTES, self._bytes_max * 9 // 10)
         return max(1, limit - BATCH_EXTRA_BYTES)
 
@@ -299,7 +299,7 @@ class KafkaSinkWriter:
         return _Open(number, transactional_id, producer, began_ms)
 
     def _marked(self, committed: dict[int, ProducerId]) -> dict[int, ProducerId]:
-        """Those that hang in no partition (see `hanging`), as far as its leader says so now."""
+        """The transactions that hang in no partition (see `hanging`), as far as its leader says so now."""
         try:
             hanging = (
                 {who for who, _, _ in open_in(self._producing, self._target.topic)} if committed else set()

@@ -115,7 +115,7 @@ class FetchThread:
 
     @property
     def seconds_unanswered(self) -> int:
-        """For how long Kafka has not answered; 0: it does, or nobody asks."""
+        """How long Kafka has not answered, in whole seconds; 0: it does, or nobody asks."""
         heard = self._heard
         silent_s = 0.0 if heard is None else time.monotonic() - heard
         return int(silent_s) if silent_s > UNANSWERED_S else 0

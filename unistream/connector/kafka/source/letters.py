@@ -68,7 +68,7 @@ def _size(content: bytes | None) -> int:
 
 
 def _encoded(headers: Headers) -> bytes:
-    """As Kafka's message format v2 has them."""
+    """The headers as Kafka's message format v2 has them."""
     parts = [_varint(len(headers))]
     for one in headers:
         key, value = one["key"].encode(), one["value"]

@@ -270,7 +270,7 @@ class KafkaSource:
 
 
 def _as_texts(properties: Properties | None) -> dict[str, str | Secret]:
-    """Raises ConfigError."""
+    """The properties with texts as values. Raises ConfigError: one is not known, or wrong."""
     given = {
         key: value if isinstance(value, Secret) else str(value) for key, value in (properties or {}).items()
     }
