@@ -89,11 +89,11 @@ class HybridDiscovery:
 
 
 class _Recorded(SplitDiscovery, RecordedDiscovery, Protocol):
-    """Both."""
+    """A discovery of splits that also finds recorded positions."""
 
 
 class _Positioned(SplitDiscovery, PositionedDiscovery, Protocol):
-    """Both."""
+    """A discovery of splits that can begin at positions."""
 
 
 def recorded_discovery(history: SourceInfo) -> _Recorded:

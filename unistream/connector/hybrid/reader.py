@@ -205,7 +205,7 @@ class HybridReader:
     # --- rows ---------------------------------------------------------------------------------------
 
     def _rows(self, rows: Rows) -> Polled:
-        """In our columns, without those on the other side of the fence."""
+        """The rows in our columns, without those on the other side of the fence."""
         name = PREFIXES[self._phase] + rows.split_id
         records = pa.RecordBatch.from_arrays(
             [rows.records.column(column) for column in self._schema.names], schema=self._schema
@@ -221,7 +221,7 @@ class HybridReader:
         return Rows(name, records, timestamps, dead)
 
     def _kept(self, records: pa.RecordBatch, split_id: str) -> pa.BooleanArray | None:
-        """None: all."""
+        """Which rows are on this side of the fence; None: all."""
         if self._switch.column is None or not records.num_rows:
             return None
         fence = self._fences.get(split_id)

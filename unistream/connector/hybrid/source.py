@@ -123,7 +123,7 @@ class HybridSource:
 
     @property
     def dead_letter_schema(self) -> pa.Schema | None:
-        """Of the side output "dead-letters" of the source that has one; None: there is none.
+        """The schema of the side output "dead-letters" of the source that has one; None: there is none.
 
         Raises:
             ConfigError: both have one, with other columns.
@@ -225,7 +225,7 @@ def _fence_ms(fence: datetime | int) -> int:
 
 
 def _common_schema(history: Source, live: Source) -> pa.Schema:
-    """In the order of `live`; a column may be null if it may in one of them."""
+    """The schema of the rows, in the order of `live`; a column may be null if it may in one of them."""
     first, second = history.schema, live.schema
     for schema, name in ((first, "history"), (second, "live")):
         if len(set(schema.names)) != len(schema):

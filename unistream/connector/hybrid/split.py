@@ -19,7 +19,7 @@ from unistream.model.graph import HISTORY, LIVE
 from unistream.model.messages import Split
 
 PREFIXES: Final = {HISTORY: "history:", LIVE: "live:"}
-"""Of the ids: both sources may call their splits the same."""
+"""What the ids of splits begin with: both sources may call their splits the same."""
 
 END_PREFIX: Final = "history-end:"
 
@@ -31,7 +31,7 @@ class _HybridSplit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class EndSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """`newest`: ms."""
+    """The end of a subtask's history. `newest`: the time of its newest row, in ms."""
 
     newest: int
     v: int = 1
@@ -65,5 +65,5 @@ def unwrapped(split: Split) -> tuple[Split, int | None]:
 
 
 def end_split(index: int, newest: int) -> Split:
-    """Of subtask `index`; no two in one snapshot have the same id."""
+    """The end split of subtask `index`; no two in one snapshot have the same id."""
     return encoded_split(f"{END_PREFIX}{index}", EndSplit(newest=newest), min_timestamp=MAX_WATERMARK)
