@@ -49,13 +49,14 @@ from unistream.port.sink import (
 )
 
 ATTEMPTS_MAX: Final = 20
-"""Of a record: each but the last has met one of another job."""
+"""How often a record is tried: each attempt but the last has met one of another job."""
 AT_ONCE_MAX: Final = 8
 """Members whose commits are under way at a time. Each waits for its storage, most of the time."""
 
 
 class GroupState(msgspec.Struct, frozen=True, kw_only=True):
-    """In every snapshot: what is certainly committed. `members`: the states of their committers."""
+    """What every snapshot has of a group: what is certainly committed. `members`: the states of their
+    committers."""
 
     tables: dict[str, TableVersion] = {}
     members: dict[str, list[bytes]] = {}
@@ -232,7 +233,8 @@ class GroupCommitter:
         return result
 
     def _divided(self, requests: Sequence[CommitRequest]) -> list[_Member]:
-        """By member, in their order. Raises ConfigError: one is not in the group any more."""
+        """The requests divided by member, in their order. Raises ConfigError: one is not in the group any
+        more."""
         found: dict[str, dict[CheckpointId, list[bytes]]] = {}
         for request in requests:
             for payload in request.committables:

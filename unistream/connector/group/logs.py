@@ -15,9 +15,9 @@ from unistream.port.sink import Committer
 
 
 def log_of(options: GroupOptions, committers: Iterable[Committer]) -> GroupLog:
-    """In the database of one of the members, if there is one. If only a snapshot knows that there is, its URL
-    has no password: another one may be in the environment (`unistream.connector.sql.ENVIRONMENT`). The caller
-    closes it.
+    """The log in the database of one of the members, if there is one. If only a snapshot knows that there is,
+    its URL has no password: another one may be in the environment (`unistream.connector.sql.ENVIRONMENT`).
+    The caller closes it.
 
     Raises:
         ConfigError: it cannot be opened.
@@ -33,7 +33,7 @@ def log_of(options: GroupOptions, committers: Iterable[Committer]) -> GroupLog:
 
 
 def log_at(where: str | Secret, group: str) -> GroupLog:
-    """For a reader: `where` is the folder of the log, or the URL of the database of the members."""
+    """The log for a reader: `where` is the folder of the log, or the URL of the database of the members."""
     from unistream.connector.sql import DIALECTS
 
     if isinstance(where, str) and where.partition(":")[0].partition("+")[0] not in DIALECTS:
