@@ -258,7 +258,7 @@ class _CollectCommitter:
         return CommitResult(CommitOutcome.COMMITTED, visible.rows, visible=(visible,))
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing: the committer holds no resource."""
 
     def _check(self, files: Sequence[_Committable]) -> None:
         for file in files:

@@ -175,7 +175,7 @@ class DatagenSource:
         return generate(self._columns, self._seed, np.empty(0, np.int64)).schema
 
     def unpaced(self) -> DatagenSource:
-        """The same rows without a rate limit; itself if it has none."""
+        """A source of the same rows without a rate limit; itself if it has none."""
         if self._rows_per_second is None:
             return self
         source = copy.copy(self)
@@ -236,7 +236,7 @@ class _Rate:
         self._taken += rows
 
     def wait_ms(self) -> int:
-        """Until at least one row is due, and at least one tick."""
+        """The time until at least one row is due, and at least one tick."""
         missing_s = (self._taken + 1) / self._rows_per_second - self._elapsed_s()
         return max(RATE_TICK_MS, math.ceil(missing_s * 1000))
 
@@ -320,7 +320,7 @@ class _DatagenReader:
         return [encoded_split(one.id, one.split) for one in sorted(self._active, key=lambda one: one.id)]
 
     def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None:
-        """Does nothing."""
+        """Does nothing: generated rows need no cleaning up after a checkpoint."""
 
     def close(self) -> None:
         self._active.clear()
