@@ -37,7 +37,8 @@ from unistream.port.sink import (
 
 
 class _Committable(msgspec.Struct, frozen=True, kw_only=True):
-    """`directory`: empty in commit files and in snapshots of earlier versions."""
+    """A file of rows, before it is visible and after. `directory`: empty in commit files and in snapshots of
+    earlier versions."""
 
     file: str
     rows: int
@@ -46,7 +47,8 @@ class _Committable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """`sequence`: the number of earlier commits; orders those of different jobs."""
+    """A commit, as its file has it. `sequence`: the number of earlier commits; orders those of different
+    jobs."""
 
     sequence: int
     lineage: str

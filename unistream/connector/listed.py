@@ -54,7 +54,7 @@ class ConnectorPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def connectors() -> list[ListedConnector]:
-    """All of them, by name. A built-in name cannot be taken by an installed package."""
+    """All connectors, by name. A built-in name cannot be taken by an installed package."""
     ours = [
         ListedConnector(name=name, info=info, package=_OURS)
         for name, info in BUILT_IN.items()
@@ -77,7 +77,7 @@ def connector(name: str) -> ListedConnector:
 
 
 def parts(found: ListedConnector) -> list[ConnectorPart]:
-    """Its source and its sink, with their arguments."""
+    """The source and the sink of a connector, with their arguments."""
     places = {"source": found.info.source, "sink": found.info.sink}
     return [_part(found, kind, place) for kind, place in places.items() if place]
 

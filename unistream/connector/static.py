@@ -46,7 +46,7 @@ STATIC_BYTES_MAX: Final = ARTIFACT_BYTES_MAX // 2  # half of the program's code
 
 
 class _StaticSplit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`digest`: of rows in the program's code; "": they are in `ipc`."""
+    """A split of the table. `digest`: of rows in the program's code; "": they are in `ipc`."""
 
     ipc: bytes = b""
     digest: str = ""
@@ -115,7 +115,7 @@ def create_discovery(info: SourceInfo) -> SplitDiscovery:
 
 
 class _StaticReader:
-    """`parts`: the rows in the program's code, by digest."""
+    """Reads the table of a program. `parts`: the rows in the program's code, by digest."""
 
     def __init__(self, parts: Mapping[str, bytes]) -> None:
         self._parts = parts

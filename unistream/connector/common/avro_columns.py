@@ -249,7 +249,7 @@ class ByRecord:
         return Cells(schema, len(records), {}).decoded({**self._builds(records, schema), **others})
 
     def _next(self, stream: io.BytesIO) -> dict[str, Any] | str:
-        """Text: there is none; and why, if its schema is not that of `reader`."""
+        """The next record. Text: there is none; and why, if its schema is not that of `reader`."""
         from fastavro import schemaless_reader
         from fastavro.read import SchemaResolutionError
 
@@ -283,7 +283,7 @@ def cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 @functools.cache
 def _kernels() -> ModuleType:
-    """Compiled at the first use."""
+    """The loops, which are compiled at the first use."""
     from unistream.connector.common import avro_kernels
 
     return avro_kernels

@@ -110,7 +110,7 @@ def _record(
 
 @compiled
 def _value(data: UInt8s, pos: int, end: int, kind: int, argument: int) -> tuple[Any, Any, int]:
-    """(value, size, next position); position -1: it does not fit."""
+    """Reads a value: (value, size, next position); position -1: it does not fit."""
     zero = np.int64(0)
     if kind == VARINT:
         value, pos = varint(data, pos, end)
@@ -137,7 +137,8 @@ def _value(data: UInt8s, pos: int, end: int, kind: int, argument: int) -> tuple[
 
 @compiled
 def decimals(data: UInt8s, starts: Int64s, sizes: Int64s, valid: UInt8s, out: UInt8s, bad: UInt8s) -> None:
-    """Big-endian numbers of any length, as little-endian ones of 16 bytes; bad: 1 if one needs more."""
+    """Turns big-endian numbers of any length into little-endian ones of 16 bytes; bad: 1 if one needs
+    more."""
     for row in range(len(starts)):
         if not valid[row]:
             continue

@@ -48,7 +48,7 @@ AvroSchema: TypeAlias = Any
 
 
 class UnknownSchema(Exception):
-    """It is not known, or cannot be read; the text is a clause about a record."""
+    """A schema is not known, or cannot be read; the text is a clause about a record."""
 
 
 class AvroRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,8 +110,8 @@ def parsed(called: str, text: str, used: Sequence[str] = ()) -> ParsedSchema:
 
 @dataclass(frozen=True, slots=True)
 class ParsedSchema:
-    """`names`: of all types that it has or refers to; `plain`: the same for fastavro, which gives numbers of
-    times then."""
+    """A schema that was read. `names`: of all types that it has or refers to; `plain`: the same for fastavro,
+    which gives numbers of times then."""
 
     called: str
     root: AvroSchema
@@ -135,7 +135,7 @@ def _keeping(schema: AvroSchema, is_kept: Callable[[Mapping[str, Any]], bool]) -
 
 
 def _is_decimal(schema: Mapping[str, Any]) -> bool:
-    """And one that a column holds."""
+    """Whether a schema is a decimal, and one that a column holds."""
     precision, scale = schema.get("precision"), schema.get("scale", 0)
     return (
         schema.get("logicalType") == "decimal"
@@ -217,7 +217,7 @@ class Flat:
     def _value(
         self, schema: AvroSchema, wanted: pa.DataType | None, name: str, null: int | None = None
     ) -> Leaf | Record | None:
-        """None: it is always null."""
+        """Adds the operations of a value; None: it is always null."""
         if isinstance(schema, list):
             others = [one for one in schema if one != "null"]
             if null is not None or len(schema) > 2 or len(others) > 1:

@@ -29,7 +29,7 @@ _NUMBERS: Final = ("int", "long", "float", "double")  # each is one of those beh
 
 
 class NoColumn(UnknownSchema):
-    """No column holds it."""
+    """A schema is known, and no column holds its values."""
 
 
 class Types:
@@ -40,7 +40,7 @@ class Types:
         self._inside: list[str] = []
 
     def of(self, schema: AvroSchema, name: str) -> pa.DataType:
-        """`name`: of the field, for messages. Raises NoColumn."""
+        """The Arrow type of a field. `name`: of the field, for messages. Raises NoColumn."""
         found = self.found(schema, name)
         match found["type"]:
             case "null":

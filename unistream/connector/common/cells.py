@@ -25,7 +25,7 @@ class Cells:
     bad: dict[int, str]
 
     def decoded(self, builds: Mapping[str, Build]) -> Decoded:
-        """`builds`: by column; one that is not in it is null."""
+        """The rows whose records are good. `builds`: by column; one that is not in it is null."""
         columns = self.columns(builds)
         for field, column in zip(self.schema, columns, strict=True):
             if not field.nullable and column.null_count:

@@ -29,7 +29,7 @@ DEFAULT: Final = b"unistream.default"
 
 
 def id_of(field: pa.Field) -> int | None:
-    """None: it has none."""
+    """The id of a column; None: it has none."""
     found = (field.metadata or {}).get(FIELD_ID)
     return None if found is None else int(found)
 
@@ -42,7 +42,7 @@ def with_id(field: pa.Field, id_: int, default: bytes | None = None) -> pa.Field
 
 
 def default_of(field: pa.Field) -> pa.Scalar:
-    """Null: it has none."""
+    """The default value of a column; null: it has none."""
     found = (field.metadata or {}).get(DEFAULT)
     return arrow_value(None if found is None else base64.b64decode(found), field.type)
 
@@ -78,7 +78,7 @@ class NamedField(msgspec.Struct, frozen=True, rename={"field_id": "field-id"}):
 
 
 def name_mapping(where: str, text: str | None) -> list[NamedField] | None:
-    """None: the table has none. Raises ConfigError."""
+    """Reads the name mapping of a table; None: it has none. Raises ConfigError: it is unreadable."""
     if not text:
         return None
     try:
@@ -235,7 +235,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _whole(array: Any) -> Any:
-    """Not a slice of another one, whose offsets would begin elsewhere."""
+    """The array as one of its own, not a slice of another one, whose offsets would begin elsewhere."""
     return pa.concat_arrays([array, array.slice(0, 0)]) if array.offset else array
 
 

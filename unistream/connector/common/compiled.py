@@ -107,10 +107,9 @@ event.register("numba:compile", _CompileListener())
 
 @contextmanager
 def one_compiles(loop: Any) -> Iterator[None]:
-    """Around the first call of a loop in a process: one process of a machine compiles it, and the others take
+    """Wraps the first call of a loop in a process: one process of a machine compiles it, and the others take
     its machine code from the cache. Else the tasks of a first job, a process each, would all compile at once.
-    After `COMPILING_S`, or with a cache that may only be read, a process goes on by itself.
-    """
+    After `COMPILING_S`, or with a cache that may only be read, a process goes on by itself."""
     with ExitStack() as held:
         with suppress(OSError):
             lock = held.enter_context(open(Path(loop.stats.cache_path) / "one_compiles.lock", "ab"))
@@ -120,7 +119,7 @@ def one_compiles(loop: Any) -> Iterator[None]:
 
 
 def _await_other(descriptor: int) -> None:
-    """Another process compiles."""
+    """Waits for another process that compiles, `COMPILING_S` at most."""
     give_up = time.monotonic() + COMPILING_S
     PROCESS.begin()
     try:
@@ -264,7 +263,8 @@ def _pointer(builder: Any, address: Any, bits: int) -> Any:
 
 @inlined
 def keep(array: Any) -> None:
-    """Nothing: but an array that a loop has made itself lives only up to the last place that names it."""
+    """Does nothing: but an array that a loop has made itself lives only up to the last place that names
+    it."""
 
 
 @inlined

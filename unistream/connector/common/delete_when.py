@@ -15,7 +15,8 @@ _COLUMN: Final = "holds"
 
 
 def check_delete_when(delete_when: object, key: Sequence[str]) -> None:
-    """None: no row deletes. Raises ConfigError: there is no key, or it is no expression."""
+    """Checks the argument `delete_when`; None: no row deletes. Raises ConfigError: there is no key, or it is
+    no expression."""
     if delete_when is None:
         return
     if not key:
@@ -54,5 +55,5 @@ def values_of(condition: Expression | pc.Expression, rows: pa.RecordBatch) -> pa
 
 
 def deletes(condition: Expression | pc.Expression, rows: pa.RecordBatch) -> pa.Array[Any]:
-    """True for each row for which it holds; null is no. Raises as Arrow."""
+    """Computes for each row whether the condition holds; null is no. Raises as Arrow."""
     return pc.fill_null(values_of(condition, rows), fill_value=False)

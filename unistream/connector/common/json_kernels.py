@@ -150,8 +150,8 @@ def _longest(lengths: Int64s) -> int:
 def _read_object(
     at: int, end: int, row: int, base: int, known: tuple[int, ...], cells: tuple[int, ...]
 ) -> tuple[int, int, int, int]:
-    """(position behind it, or minus the verdict; the column to blame; the bytes to blame: where, how
-    many)."""
+    """Reads an object: (position behind it, or minus the verdict; the column to blame; the bytes to blame:
+    where, how many)."""
     at = after_blanks(at, end)
     if at >= end or byte_at(at) != OPEN_OBJECT:
         return -NOT_AN_OBJECT, 0, base, 0
@@ -194,7 +194,8 @@ def _read_object(
 
 @inlined
 def _read_key(at: int, end: int, place: int, known: tuple[int, ...]) -> tuple[int, int]:
-    """(where its value begins, which column). Rows mostly have the same fields in the same order."""
+    """Reads a key: (where its value begins, which column). Rows mostly have the same fields in the same
+    order."""
     if at >= end:
         return -TRAILING, UNKNOWN
     if byte_at(at) != QUOTE:
@@ -217,7 +218,7 @@ def _read_key(at: int, end: int, place: int, known: tuple[int, ...]) -> tuple[in
 
 @inner
 def _search_key(at: int, end: int, remembered: int, known: tuple[int, ...]) -> tuple[int, int]:
-    """(bytes of the key, which column), and remembers it for the next row."""
+    """Looks a key up: (bytes of the key, which column), and remembers it for the next row."""
     close, escaped, _ = string_end(at, end)
     if close < 0:
         return close, UNKNOWN
@@ -249,7 +250,7 @@ def _column_named(at: int, size: int, known: tuple[int, ...]) -> int:
 
 @inlined
 def _read_value(at: int, end: int, traits: int, column: int, stack: int) -> tuple[int, int, int, int]:
-    """(position behind it, or minus the verdict; value, or where it begins; size; state)."""
+    """Reads a value: (position behind it, or minus the verdict; value, or where it begins; size; state)."""
     kind = number_at(traits, KIND) if column != UNKNOWN else ANY
     byte = byte_at(at)
     if byte == QUOTE:
@@ -289,7 +290,8 @@ def _read_string(at: int, end: int, kind: int, traits: int) -> tuple[int, int, i
 
 @inlined
 def _read_float(at: int, end: int, traits: int) -> tuple[int, int, int, int]:
-    """Exact, as one operation on two exact numbers is (Clinger 1990); otherwise undecided."""
+    """Reads a float, which is exact, as one operation on two exact numbers is (Clinger 1990); otherwise
+    undecided."""
     begin = at
     negative = byte_at(at) == MINUS
     at, mantissa, digits, exponent, _ = number_end(at + 1 if negative else at, end)

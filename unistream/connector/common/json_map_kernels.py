@@ -68,7 +68,7 @@ def rewrite_objects(
 
 @inner
 def _rewrite(at: int, end: int, to: int, places: tuple[int, ...]) -> int:
-    """Where its text ends; 0: there is none."""
+    """Writes an object as a list; where its text ends; 0: there is none."""
     stack, names, before_key, before_value = places
     at = after_blanks(at, end)
     if at >= end or byte_at(at) != OPEN_OBJECT:

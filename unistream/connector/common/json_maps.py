@@ -38,7 +38,7 @@ class _Number(str):
 
 
 class _Object(list[tuple[str, Any]]):
-    """Its fields, also those that come twice."""
+    """An object with all its fields, also those that come twice."""
 
     __slots__ = ()
 
@@ -103,7 +103,7 @@ def pairs_of(
 
 @functools.cache
 def _map_kernels() -> ModuleType:
-    """Compiled at the first use."""
+    """The loops, which are compiled at the first use."""
     from unistream.connector.common import json_map_kernels
 
     return json_map_kernels
@@ -130,7 +130,8 @@ def rewritten(text: bytes, name: str, kind: pa.DataType) -> bytes:
 
 
 def _text(value: Any, name: str, kind: pa.DataType | None) -> Iterator[str]:
-    """`kind`: None: of a value that is not read, or not looked at here."""
+    """Yields the JSON of a value as the parser reads it. `kind`: None: of a value that is not read, or not
+    looked at here."""
     if isinstance(value, _Object):
         if kind is not None and pa.types.is_map(kind):
             yield from _pairs(value, name, kind.item_type)

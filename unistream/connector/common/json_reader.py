@@ -118,7 +118,7 @@ class JsonReader:
         return self._result
 
     def read(self, data: UInt8s, starts: Int64s, lengths: Int64s) -> JsonRows:
-        """Never raises for bad rows.
+        """Reads rows, and never raises for bad ones.
 
         Args:
             data: The bytes, padded (see `spans`).
@@ -246,7 +246,7 @@ def _text_kernels() -> ModuleType:
 
 
 def _table(schema: pa.Schema, used: list[bool]) -> tuple[UInt8s, Int64s]:
-    """(names, one row for each column), see `json_codes`."""
+    """The columns as the loops take them: (names, one row for each column), see `json_codes`."""
     rows, names = [], b""
     for field, is_used in zip(schema, used, strict=True):
         kind, most, least, digits = _kind_of(field.type)
@@ -258,7 +258,7 @@ def _table(schema: pa.Schema, used: list[bool]) -> tuple[UInt8s, Int64s]:
 
 
 def _kind_of(kind: pa.DataType) -> tuple[int, int, int, int]:
-    """(KIND, MOST, LEAST, DIGITS)"""
+    """The traits of a type for the loops: (KIND, MOST, LEAST, DIGITS)."""
     kind = value_type(kind)
     if pa.types.is_integer(kind):
         if pa.types.is_unsigned_integer(kind):

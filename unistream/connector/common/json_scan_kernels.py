@@ -168,7 +168,7 @@ def number_end(at: int, end: int) -> tuple[int, np.uint64, int, int, bool]:
 
 @inlined
 def _digits_end(at: int, end: int, number: np.uint64) -> tuple[int, np.uint64]:
-    """(position behind the digits, `number` with these behind it)."""
+    """Scans digits: (position behind the digits, `number` with these behind it)."""
     while True:
         size, digits = _eight_digits(at, end)
         number = number * POWERS_OF_TEN[size] + digits
@@ -211,7 +211,7 @@ def exponent_end(at: int, end: int) -> tuple[int, int]:
 
 @inner
 def word_end(at: int, end: int) -> tuple[int, int]:
-    """(position behind it, which word)."""
+    """Scans a word: (position behind it, which word)."""
     word = load8(at)
     for k in range(len(_TEXTS)):
         if at + _LENGTHS[k] <= end and (word & FIRST_BYTES[_LENGTHS[k]]) == _TEXTS[k]:

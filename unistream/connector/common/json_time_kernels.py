@@ -23,7 +23,7 @@ def _two(at: int) -> int:
 
 @inner
 def date_of(at: int, end: int) -> tuple[int, int]:
-    """(days since 1970, whether it could be read)."""
+    """Reads a date: (days since 1970, whether it could be read)."""
     if end - at != DATE_SIZE:
         return 0, MISREAD if end - at < DATE_SIZE else UNSURE
     return _days(at)
@@ -55,7 +55,7 @@ def _days_of_month(year: int, month: int) -> int:
 
 @inner
 def time_of(at: int, end: int, digits: int) -> tuple[int, int]:
-    """(time since 1970 in units of ``10 ** -digits`` seconds, whether it could be read).
+    """Reads a time: (time since 1970 in units of ``10 ** -digits`` seconds, whether it could be read).
 
     Read: ``2026-01-31``, and behind ``T`` or a blank ``05:15``, ``05:15:00`` or, with at most `digits`
     digits, ``05:15:00.25``; then nothing, ``Z``, or behind a time with seconds ``+01:00`` or ``+0100``.
@@ -107,7 +107,7 @@ def _in_units(seconds: int, digits: int, fraction: int) -> int:
 
 @inlined
 def _zone(at: int, end: int, with_seconds: bool) -> tuple[int, int]:
-    """(seconds ahead of UTC, whether it could be read)."""
+    """Reads a zone: (seconds ahead of UTC, whether it could be read)."""
     if at == end:
         return 0, READ
     if byte_at(at) == 0x5A and at + 1 == end:

@@ -34,7 +34,8 @@ class Upsert(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checked_upsert(sink: str, mode: str, key: str | Sequence[str], delete_when: object) -> Upsert | None:
-    """None: rows are not replaced by key. `sink`: for messages. Raises ConfigError."""
+    """The key that rows are replaced by; None: they are not. `sink`: for messages. Raises ConfigError: the
+    arguments contradict each other."""
     columns = (key,) if isinstance(key, str) else tuple(key)
     if bool(columns) is not (mode == "upsert"):
         raise ConfigError(f"{sink} with mode='upsert' needs a key, and with any other mode has none")

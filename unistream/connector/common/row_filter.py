@@ -33,7 +33,7 @@ _COMPARED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 OPERATORS: Final = (*_COMPARED, "in", "not in", "is", "is not")
 
 Condition: TypeAlias = tuple[str, str, Any]
-"""(column, operator, value); several values for ``in`` and ``not in``."""
+"""A condition: (column, operator, value); several values for ``in`` and ``not in``."""
 
 Filter: TypeAlias = Sequence[Condition] | Sequence[Sequence[Condition]]
 """All conditions, or all conditions of any group."""
@@ -71,7 +71,7 @@ class Bounds:
 
 
 def groups_of(given: Filter | None, where: str) -> list[list[Condition]]:
-    """Its groups. Raises ConfigError if it has not the form of a filter."""
+    """The groups of a filter. Raises ConfigError if it has not the form of one."""
     if given is None:
         return []
     if not isinstance(given, list | tuple) or not given:
@@ -201,7 +201,7 @@ def _plain_value(term: Term) -> Any:
 
 
 def filter_columns(given: RowFilter) -> list[str]:
-    """Its columns, each once."""
+    """The columns of a filter, each once."""
     return list(dict.fromkeys(term.column for group in given for term in group))
 
 
@@ -209,7 +209,8 @@ def filter_columns(given: RowFilter) -> list[str]:
 
 
 def may_select(given: RowFilter, bounds_of: Callable[[str], Bounds]) -> bool:
-    """False: none of the rows is selected, as the bounds of the columns show."""
+    """Whether rows with these bounds may be selected. False: none of them is, as the bounds of the columns
+    show."""
     return not given or any(all(_may_hold(term, bounds_of(term.column)) for term in group) for group in given)
 
 

@@ -77,7 +77,7 @@ def chunks(split: U, units: Iterable[Unit]) -> Iterator[Chunk[U]]:
 
 
 def _chunks(split: U, unit: Unit, seen: int) -> Iterator[Chunk[U]]:
-    """Even slices of the rows after the first `seen`."""
+    """Divides the rows after the first `seen` into even slices."""
     table = unit.table.slice(seen).combine_chunks()
     if not table.num_rows:
         if unit.has_failures and unit.following is not None:
@@ -128,8 +128,9 @@ class RowGroupRange:
 def row_group_ranges(
     metadata: pq.FileMetaData, split_bytes: int, column: str, declared: str
 ) -> list[RowGroupRange]:
-    """Adjacent row groups of at least `split_bytes` (compressed) together. If `column` has event times, only
-    groups that are known to follow each other in time are together. See `time_ranges` for the last two."""
+    """Puts adjacent row groups of at least `split_bytes` (compressed) together. If `column` has event
+    times, only groups that are known to follow each other in time are together. See `time_ranges` for the
+    last two."""
     ranges = time_ranges(metadata, column, declared)
     found: list[RowGroupRange] = []
     start = collected = rows = 0

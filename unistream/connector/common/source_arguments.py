@@ -44,7 +44,7 @@ def check_unbounded(later: str, bounded: bool, given: Mapping[str, object]) -> N
 
 
 def time_ms(name: str, at: At | None) -> int | None:
-    """Since 1970. Raises ConfigError."""
+    """The time in ms since 1970; None: none was given. Raises ConfigError: it is no time."""
     if at is None:
         return None
     try:

@@ -43,7 +43,7 @@ def binary_array(data: UInt8s, starts: Int64s, lengths: Int64s) -> pa.Array[Any]
 
 
 def line_spans(data: UInt8s, size: int) -> tuple[Int64s, Int64s]:
-    r"""(starts, lengths) of the lines in the first `size` bytes, without their ends; no lines of blanks.
+    r"""Finds the lines in the first `size` bytes: (starts, lengths), without their ends; no lines of blanks.
 
     >>> from unistream.connector.common.buffers import padded
     >>> line_spans(padded(b"ab\n\r\n c"), 7)

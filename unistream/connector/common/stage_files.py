@@ -112,7 +112,7 @@ class StageFiles:
         return created
 
     def size(self, path: str) -> int | None:
-        """Bytes; None: there is no such file. Raises ConfigError, Unreachable."""
+        """The size of a file in bytes; None: there is no such file. Raises ConfigError, Unreachable."""
         full = f"{self.root}/{path}"
         try:
             self.system.invalidate_cache(full.rpartition("/")[0])
@@ -123,7 +123,7 @@ class StageFiles:
             raise failure(f"{self._where}: could not look up {path}", error) from error
 
     def remove(self, path: str) -> None:
-        """Best effort: readers do not see a staged file that remains."""
+        """Removes a file as far as the storage allows it: readers do not see a staged file that remains."""
         try:
             self.system.rm_file(f"{self.root}/{path}")
         except OSError:

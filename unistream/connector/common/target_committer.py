@@ -120,8 +120,8 @@ class TargetCommitter(ABC, Generic[V, C]):
 
     @abstractmethod
     def _found(self, seen: V, newest: int, attempted: Sequence[Part[C]]) -> int | None:
-        """Everything up to checkpoint `newest` is committed already; `attempted`: what this call has tried.
-        Returns the version of the target."""
+        """Ends a call that finds everything up to checkpoint `newest` committed already; `attempted`: what it
+        has tried. Returns the version of the target."""
 
     def _turns(self, parts: Sequence[Part[C]]) -> list[Sequence[Part[C]]]:
         """What is committed together; all of it, unless a connector says otherwise."""

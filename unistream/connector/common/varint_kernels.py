@@ -12,7 +12,8 @@ from unistream.connector.common.compiled import spliced
 
 @spliced
 def varint(data: UInt8s, pos: int, end: int) -> tuple[Any, int]:
-    """(value, next position); position -1: it exceeds `end` or 10 bytes."""
+    """Reads a number of variable length: (value, next position); position -1: it exceeds `end` or 10
+    bytes."""
     value = np.uint64(0)
     shift = np.uint64(0)
     while pos < end and shift < 70:

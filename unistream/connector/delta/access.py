@@ -72,7 +72,7 @@ def brief(error: BaseException) -> str:
 
 
 def refused_access(uri: str, error: BaseException) -> ConfigError | None:
-    """None: `error` is something else, which may pass.
+    """The error of a store that refuses access; None: `error` is something else, which may pass.
 
     >>> refused_access("s3://lake/orders", OSError("connection reset"))
     """

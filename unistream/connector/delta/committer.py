@@ -370,7 +370,8 @@ class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
         return last_of(table, self._opened(), branch)
 
     def _begin_branch(self, table: LakeTable, branch: int) -> None:
-        """Idempotent: after a conflict or an unknown outcome the table shows the result."""
+        """Records in the table that a branch begins. Idempotent: after a conflict or an unknown outcome the
+        table shows the result."""
         restored = self._opened().restored or 0
         note = TableCommit(
             files=(),

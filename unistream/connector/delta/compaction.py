@@ -80,7 +80,8 @@ class Compactor:
         self._watch: Watch | None = None
 
     def committed(self, files: int) -> None:
-        """So many files are new in the table. Returns at once."""
+        """Notes that so many files are new in the table, and begins a compaction that is due. Returns at
+        once."""
         self._new_files += files
         is_busy = self._thread is not None and self._thread.is_alive()
         is_due = self._new_files >= self._files_min

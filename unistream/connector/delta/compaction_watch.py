@@ -120,7 +120,7 @@ class Watch:
         )
 
     def forget(self, removed: Sequence[DataFile]) -> None:
-        """These cannot be taken back."""
+        """Forgets compactions that cannot be taken back."""
         for path in {file.path for file in removed} | {path for path, lost in self._lost.items() if lost}:
             self._forget(path)
 

@@ -29,7 +29,7 @@ class DeltaRowCheck:
         self._known: tuple[pa.Schema, pa.Schema] | None = None  # of the stream, and as it is stored
 
     def open(self) -> None:
-        """All is known from the rows: the columns of a table fit those of the stream."""
+        """Does nothing, since all is known from the rows: the columns of a table fit those of the stream."""
 
     def refused(self, batch: Batch) -> Mapping[int, str]:
         schema = batch.records.schema

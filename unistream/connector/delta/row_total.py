@@ -12,7 +12,7 @@ class Counted(Protocol):
     def version(self) -> int: ...
 
     def row_count(self) -> int | None:
-        """None: not known."""
+        """The number of rows; None: not known."""
 
 
 class RowTotal:

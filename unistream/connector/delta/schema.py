@@ -193,7 +193,7 @@ def _check_configuration(table: str, configuration: Mapping[str, str | None]) ->
 
 
 def _same(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Equal, ignoring Arrow's names for the items of lists and maps."""
+    """Whether types are equal, ignoring Arrow's names for the items of lists and maps."""
     if pa.types.is_list(found) and pa.types.is_list(wanted):
         return _same(found.value_type, wanted.value_type)
     if pa.types.is_map(found) and pa.types.is_map(wanted):

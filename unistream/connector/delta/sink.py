@@ -314,7 +314,8 @@ def _committer(**arguments: Any) -> Committer:
 
 
 def _checked_upsert(mode: str, key: str | Sequence[str], delete_when: object) -> Upsert | None:
-    """None: rows are appended. Raises ConfigError."""
+    """The key that rows are replaced by; None: they are appended. Raises ConfigError: the arguments
+    contradict each other."""
     if mode not in MODES:
         raise ConfigError(f"mode of a Delta sink must be one of {', '.join(MODES)}, not {mode!r}")
     return checked_upsert("a Delta sink", mode, key, delete_when)

@@ -216,7 +216,8 @@ class DeltaDiscovery:
             )
 
     def _check_nothing_new(self, log: TableLog, following: int, origin: str) -> None:
-        """There is no commit `following`: it is not written yet, or something has happened to the table."""
+        """Checks that there is no commit `following`: it is not written yet, or something has happened to the
+        table."""
         if log.modified_ns(following - 1) is not None and log.last_checkpoint() < following:
             return
         newest = self._newest(origin)
@@ -300,6 +301,7 @@ class DeltaDiscovery:
 
 
 def _time_column(info: SourceInfo, schema: pa.Schema) -> str:
-    """Empty: the rows have no such column, which readers refuse, or their times are not in a column."""
+    """The column of the event times; empty: the rows have no such column, which readers refuse, or their
+    times are not in a column."""
     name = info.timestamp_column
     return name if name in schema.names and is_event_time(schema.field(name).type) else ""

@@ -72,7 +72,7 @@ class _Add(msgspec.Struct, rename="camel"):
 
 
 class Removal(msgspec.Struct, rename="camel"):
-    """`path`: as it stands in the log."""
+    """A file that a commit removes. `path`: as it stands in the log."""
 
     path: str = ""
     size: int | None = None
@@ -81,7 +81,7 @@ class Removal(msgspec.Struct, rename="camel"):
 
 
 class Metadata(msgspec.Struct, rename="camel"):
-    """`schema_string`: Delta's JSON."""
+    """The metadata of a table in its log. `schema_string`: Delta's JSON."""
 
     id: str
     schema_string: str
@@ -240,7 +240,8 @@ def _adding(commit: Commit, deleted: Deleted) -> tuple[list[_Add], Mapping[str, 
 
 
 def deletion_vectors(where: str, path: str) -> ConfigError:
-    """Where they are not read: by who rewrites files, and where deltalake does not know them."""
+    """The refusal of deletion vectors where they are not read: by who rewrites files, and where deltalake
+    does not know them."""
     return ConfigError(
         f"{where}: file {path} has a deletion vector, which is not read here; rewrite such files first "
         "(REORG TABLE … APPLY (PURGE)), and turn delta.enableDeletionVectors off"
@@ -248,7 +249,8 @@ def deletion_vectors(where: str, path: str) -> ConfigError:
 
 
 def checked_path(table: str, encoded: str) -> str:
-    """Relative to the table. Raises ConfigError for another folder, as a shallow clone has it."""
+    """The path of a data file, relative to the table. Raises ConfigError for another folder, as a shallow
+    clone has it."""
     path = unquote(encoded)
     if path.startswith("/") or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path) or ".." in path.split("/"):
         raise ConfigError(
@@ -280,12 +282,14 @@ class TableLog:
         self._files = files
 
     def commit(self, version: int) -> Commit | None:
-        """None: it is not written yet, or was cleaned up. Raises ConfigError or Unreachable."""
+        """Reads the commit of a version; None: it is not written yet, or was cleaned up. Raises ConfigError
+        or Unreachable."""
         content = self._read(f"{version:020d}.json")
         return None if content is None else parse_commit(self._table, version, content)
 
     def modified_ns(self, version: int) -> int | None:
-        """When its commit was written; None: it is not there. Raises Unreachable."""
+        """The time at which the commit of a version was written, in ns; None: it is not there. Raises
+        Unreachable."""
         try:
             [found] = self._files.get_file_info([f"{LOG}/{version:020d}.json"])
         except OSError as error:

@@ -96,7 +96,7 @@ def renamed(file: DataFile, fields: Sequence[pa.Field]) -> DataFile:
 
 
 def whole_file(file: DataFile, version: int, least: int | None) -> DeltaSplit:
-    """`least`: the smallest time in it."""
+    """The split of a whole file. `least`: the smallest time in it."""
     return DeltaSplit(
         version=version,
         path=file.path,
@@ -110,7 +110,7 @@ def whole_file(file: DataFile, version: int, least: int | None) -> DeltaSplit:
 
 
 def part_of_file(file: DataFile, version: int, found: RowGroupRange, least: int | None) -> DeltaSplit:
-    """`least`: of the whole file, if the row groups have no statistics."""
+    """The split of some row groups. `least`: of the whole file, if the row groups have no statistics."""
     return DeltaSplit(
         version=version,
         path=file.path,

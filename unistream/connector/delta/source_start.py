@@ -195,7 +195,7 @@ class CommitTimes:
 
     @property
     def has_all(self) -> bool:
-        """Nothing was cleaned up."""
+        """Whether the log has all versions: nothing was cleaned up."""
         return self._versions[:1] == [0]
 
     def _of(self, version: int) -> int:
@@ -204,7 +204,7 @@ class CommitTimes:
 
 
 def growing_times(files: Mapping[int, int]) -> dict[int, int]:
-    """Each later than the one before.
+    """The times of the versions, each made later than the one before.
 
     >>> growing_times({3: 50, 4: 40, 5: 60})
     {3: 50, 4: 51, 5: 60}

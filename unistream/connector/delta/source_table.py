@@ -75,7 +75,7 @@ class TableFacts:
         return next((one for one in self.stored if physical_name(one) == wanted), None)
 
     def another(self, column: str) -> ConfigError:
-        """Another column has its name now."""
+        """The error for a column whose name another one has now."""
         return ConfigError(
             f"table {self.table}: column {column!r} was dropped and added again since the job was built, or "
             "renamed; start the job again"

@@ -88,7 +88,7 @@ class LakeTable:
 
     @classmethod
     def open(cls, uri: str, options: Mapping[str, str]) -> Self | None:
-        """None: there is no table.
+        """Loads the newest version of a table; None: there is no table.
 
         Raises:
             ConfigError: it needs unsupported features.
@@ -144,14 +144,14 @@ class LakeTable:
             raise Removed(f"table {self._uri} no longer exists") from error
 
     def _find_entry(self) -> tuple[int | None, int | None] | None:
-        """(bytes, modification time) of the log entry of the loaded version; None: there is none, for example
-        after a cleanup of the log."""
+        """Finds the log entry of the loaded version: (bytes, modification time); None: there is none, for
+        example after a cleanup of the log."""
         [found] = self._log.get_file_info([f"_delta_log/{self.version:020d}.json"])
         return (found.size, found.mtime_ns) if found.is_file else None
 
     @property
     def table_id(self) -> str:
-        """Given at its creation, never changed."""
+        """The id that the table was given at its creation; it never changes."""
         return str(self._table.metadata().id)
 
     @property
@@ -178,8 +178,8 @@ class LakeTable:
         return None if found is None else int(found)
 
     def rows(self) -> pa.Table:
-        """All of them, read by deltalake's own engine: Arrow's calls Python's file system on threads that
-        may outlive the interpreter, which ends it by SIGABRT. Raises ConfigError, Unreachable."""
+        """All rows, read by deltalake's own engine: Arrow's calls Python's file system on threads that may
+        outlive the interpreter, which ends it by SIGABRT. Raises ConfigError, Unreachable."""
         mode = self.configuration.get(MODE) or NONE
         if mode not in (NONE, NAME):
             raise ConfigError(

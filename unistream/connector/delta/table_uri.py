@@ -16,7 +16,8 @@ _READ_OTHERWISE: Final = re.compile(r"%[0-9A-Fa-f]{2}|\\|[\x00-\x1f\x7f]")
 
 
 def checked_uri(uri: str, what: str) -> str:
-    """Absolute. `what`: has the table, as "sink". Raises ConfigError."""
+    """The absolute path or URL of a table. `what`: has the table, as "sink". Raises ConfigError: deltalake
+    stores no table there."""
     if not uri:
         raise ConfigError(f"a Delta {what} needs the path or URL of its table")
     scheme = uri.partition("://")[0] if "://" in uri else "file"

@@ -215,7 +215,7 @@ class DeltaWriter:
         metrics.add("numBytesSend", size)
 
     def _file_name(self) -> str:
-        """Unique among all attempts."""
+        """The name of a staged file, unique among all attempts."""
         context = self._opened()
         uid = re.sub(r"[^A-Za-z0-9-]", "-", context.sink_uid)[:64]
         return f"{uid}-{context.index}-{context.attempt.attempt}-{uuid.uuid4().hex}.parquet"

@@ -46,7 +46,7 @@ class Window:
         self._bytes = b""
 
     def read(self, at: int, size: int) -> bytes:
-        """Fewer at the end of the file."""
+        """Reads bytes at a place; they are fewer at the end of the file."""
         if not self._at <= at <= at + size <= self._at + len(self._bytes):
             self._file.seek(at)
             self._at, self._bytes = at, bytes(self._file.read(min(max(size, WINDOW_BYTES), self.size - at)))
@@ -54,7 +54,7 @@ class Window:
         return self._bytes[low : low + size]
 
     def find(self, mark: bytes, at: int, stop: int) -> int:
-        """Where the first one begins in [at, stop); -1: there is none."""
+        """Finds where the first mark begins in [at, stop); -1: there is none."""
         while at < stop:
             content = self.read(at, min(WINDOW_BYTES, stop + len(mark) - 1 - at))
             found = content.find(mark)
@@ -68,7 +68,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """`end`: where the first block begins; `schema`: JSON."""
+    """The header of a file. `end`: where the first block begins; `schema`: JSON."""
 
     schema: str
     codec: str
@@ -143,7 +143,8 @@ def _bytes(content: bytes, at: int) -> tuple[bytes, int]:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """`at`: where it begins; `following`: where the next one does; `records`: decompressed."""
+    """A block of records. `at`: where it begins; `following`: where the next one does; `records`:
+    decompressed."""
 
     at: int
     following: int
@@ -209,7 +210,8 @@ def units(found: Iterator[Block], block_bytes: int) -> Iterator[list[Block]]:
 
 
 def as_one(unit: Sequence[Block]) -> tuple[UInt8s, Int64s, Int64s]:
-    """Their records, padded; where those of each block begin and end; how many each has."""
+    """Puts the records of blocks behind each other, padded; where those of each block begin and end; how many
+    each has."""
     bounds = list(itertools.accumulate((len(block.records) for block in unit), initial=0))
     counts = np.array([block.count for block in unit], np.int64)
     return padded(*(block.records for block in unit)), np.array(bounds, np.int64), counts

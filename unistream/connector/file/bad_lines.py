@@ -32,7 +32,7 @@ SCAN_BYTES: Final = MIB
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """`byte`: where it begins in the file; `raw`: with or without its end."""
+    """A line that is no row. `byte`: where it begins in the file; `raw`: with or without its end."""
 
     byte: int
     raw: bytes

@@ -37,7 +37,7 @@ def check_compression(compression: object, file_format: str) -> None:
 
 
 def codec_of(path: str, compression: Compression) -> Codec | None:
-    """None: the file is plain text.
+    """The codec by which a file is compressed; None: the file is plain text.
 
     >>> codec_of("a.csv.gz", "infer"), codec_of("a.csv", "infer"), codec_of("a.csv.gz", None)
     ('gzip', None, None)
@@ -56,7 +56,7 @@ def codec_of(path: str, compression: Compression) -> Codec | None:
 
 
 def decompressed(file: pa.NativeFile, codec: Codec, path: str, at_most: int | None = None) -> pa.NativeFile:
-    """Its text, in a file that is gone when it is closed.
+    """Decompresses the text of a file, into a file that is gone when it is closed.
 
     Args:
         file: Compressed.

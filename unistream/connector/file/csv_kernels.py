@@ -16,9 +16,9 @@ CR: Final = np.uint8(0x0D)
 
 @compiled
 def last_row_end(data: UInt8s, delimiter: int) -> tuple[int, bool]:
-    """(where the last row that ends within `data` ends, whether a quote is open at the end). A row begins at
-    0. As for Arrow, a quote counts where a value begins, and a doubled one within quotes does not. A CR that
-    is the last byte ends no row: LF may follow."""
+    """Finds the end of the rows: (where the last row that ends within `data` ends, whether a quote is open at
+    the end). A row begins at 0. As for Arrow, a quote counts where a value begins, and a doubled one within
+    quotes does not. A CR that is the last byte ends no row: LF may follow."""
     end, at, size = 0, 0, len(data)
     separator = np.uint8(delimiter)
     while at < size:

@@ -46,7 +46,8 @@ Parser = Callable[[bytes], pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """`names`: of the columns; empty: the file has nothing. `end`: byte at which the rows begin."""
+    """The header of a file. `names`: of the columns; empty: the file has nothing. `end`: byte at which the
+    rows begin."""
 
     names: list[str]
     end: int
@@ -77,8 +78,8 @@ def read_header(file: pa.NativeFile, delimiter: str) -> Header:
 
 
 def _record_end(text: bytes, at: int, delimiter: int) -> int | None:
-    """Where the row that begins at `at` ends, with its line end; None: behind the text. As for Arrow, a quote
-    counts where a value begins, and a doubled one within quotes does not."""
+    """Finds where the row that begins at `at` ends, with its line end; None: behind the text. As for Arrow, a
+    quote counts where a value begins, and a doubled one within quotes does not."""
     starts, quoted = True, False
     while at < len(text):
         char = text[at]
@@ -97,7 +98,7 @@ def _record_end(text: bytes, at: int, delimiter: int) -> int | None:
 
 
 def count_line_ends(text: bytes) -> int:
-    """LF, CRLF and CR."""
+    """The number of line ends: LF, CRLF and CR."""
     count = int(np.count_nonzero(np.frombuffer(text, np.uint8) == _LF))  # faster than bytes.count
     return count + text.count(b"\r") - text.count(b"\r\n") if b"\r" in text else count
 
@@ -191,7 +192,7 @@ def csv_parser(spec: FileSpec, names: list[str], *, row_is_line: bool) -> Parser
 
 
 def _count_lines(lines: bytes, expected: int) -> int:
-    """That are not empty."""
+    """The number of lines that are not empty."""
     count = count_line_ends(lines) + (not lines.endswith((b"\n", b"\r")))
     return count if count == expected else len(_LINE.findall(lines))
 
@@ -238,7 +239,7 @@ def last_line_end(text: bytes) -> int:
 
 @functools.cache
 def _kernels() -> ModuleType:
-    """Imported late: few files have quotes, and a master does not need the compiler."""
+    """The loops, imported late: few files have quotes, and a master does not need the compiler."""
     from unistream.connector.file import csv_kernels
 
     return csv_kernels

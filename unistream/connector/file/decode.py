@@ -90,7 +90,7 @@ def _rows(split: FileSplit, spec: FileSpec, columns: FileColumns) -> Iterator[Ch
 
 
 def _is_same(split: FileSplit, spec: FileSpec) -> bool:
-    """It is the file that was found in a watched folder. False: it is not, and is left out.
+    """Whether a file is still the one that was found in a watched folder. False: it is not, and is left out.
 
     Raises:
         ConfigError: it is not, and that fails the job.
@@ -127,7 +127,7 @@ def _units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Itera
 
 
 def _csv_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[Unit]:
-    """None of a file without a header: it is empty."""
+    """Reads the units of a CSV file. One without a header has none: it is empty."""
     spec = columns.in_file
     try:
         header = read_header(file, spec.delimiter)
@@ -233,7 +233,7 @@ class _Nanoseconds:
         self._group, self._rows = -1, pa.table({})
 
     def added(self, unit: Unit, table: pa.Table) -> pa.Table:
-        """`table`: the rows of the unit, all of whose times fit."""
+        """Gives times their digits below a microsecond. `table`: the rows of the unit; all times fit."""
         if self._file is None:
             return table
         if unit.at != self._group:
@@ -377,7 +377,7 @@ def _line_start(file: pa.NativeFile, at: int, size: int, data_start: int, line_e
 
 
 def _first_bad_line(lines: bytes, parse: Parser) -> tuple[int, bytes, str | None]:
-    """(offset in `lines`, the line, reason) of the first one that cannot be parsed, found by bisection."""
+    """Finds the first line that cannot be parsed, by bisection: (offset in `lines`, the line, reason)."""
     rows = lines_of(lines)
     low, high = 0, len(rows)
     while high - low > 1:

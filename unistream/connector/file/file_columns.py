@@ -63,7 +63,7 @@ class FileColumns:
         check_not_in_file(self._path, self.known, names)
 
     def are_needed(self) -> bool:
-        """False: no row of the file is selected."""
+        """Whether rows of the file may be selected. False: none is."""
         return may_be_selected(self._spec.selection, self._spec.schema, self.known)
 
     def with_known(self, schema: pa.Schema) -> pa.Schema:

@@ -87,7 +87,7 @@ def whole_lines(file: pa.NativeFile, offset: int, wanted: int, end: int | None =
 
 
 class LineTooLong(UserCodeError):
-    """It is not read."""
+    """A line is longer than a source reads, so it is not read."""
 
 
 class LineBuffer:
@@ -102,7 +102,7 @@ class LineBuffer:
         self._wanted = wanted
         self.ends_with_cr = ends_with_cr
         self.data = np.zeros(wanted + PADDING, np.uint8)
-        """Padded; valid up to the next `fill`."""
+        """The bytes of the lines, padded; valid up to the next `fill`."""
 
     def fill(self, file: pa.NativeFile, offset: int, end: int) -> int:
         """Reads lines from `offset` on, at most to `end`, where a line ends; how many bytes are whole lines.

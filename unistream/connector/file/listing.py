@@ -57,7 +57,8 @@ class Within(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
-    """`min_age_ms`: how long a file must not have changed; `fails`: a file that changes fails the job."""
+    """How a folder is watched. `min_age_ms`: how long a file must not have changed; `fails`: a file that
+    changes fails the job."""
 
     min_age_ms: int
     fails: bool
@@ -213,7 +214,8 @@ def _known(path: str, values: Values, schema: pa.Schema) -> dict[str, pa.Array[A
 def _splits_if_same(
     file: FoundFile, listing: Listing, info: SourceInfo, known: Mapping[str, pa.Array[Any]]
 ) -> list[FileSplit]:
-    """None of a file of a watched folder that is not any more as it was listed, if such files are left out.
+    """Divides a file into splits: none if it is one of a watched folder that is not any more as it was
+    listed, and such files are left out.
 
     Raises:
         ConfigError: it does not fit, or it is not as it was and that fails the job.
@@ -316,7 +318,8 @@ def _stripe_parts(file: FoundFile, listing: Listing) -> list[FileSplit]:
 
 
 def _byte_parts(file: FoundFile, listing: Listing) -> list[FileSplit]:
-    """Even ranges of at least `split_bytes`; readers extend them to the next line, or the next block."""
+    """Divides a file into even ranges of at least `split_bytes`; readers extend them to the next line, or the
+    next block."""
     is_whole = listing.whole
     if listing.format in TEXTS and codec_of(file.path, listing.compression) is not None:
         if listing.must_divide and file.size > listing.split_bytes:

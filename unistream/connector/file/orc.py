@@ -31,7 +31,7 @@ def orc_schema(file: pa.NativeFile) -> pa.Schema:
 
 
 def stripe_ranges(file: pa.NativeFile, split_bytes: int) -> list[tuple[int, int]]:
-    """Adjacent stripes, of about `split_bytes` of the file together. Raises pa.ArrowInvalid."""
+    """The ranges of adjacent stripes, each about `split_bytes` of the file. Raises pa.ArrowInvalid."""
     stripes = orc_file(file).nstripes
     parts = min(stripes, max(1, file.size() // split_bytes))
     bounds = [stripes * part // parts for part in range(parts + 1)] if parts else []
@@ -52,7 +52,8 @@ def as_declared(found: pa.Schema, wanted: pa.Schema) -> pa.Schema:
 
 
 def stripes(orc: pa_orc.ORCFile, numbers: Sequence[int], columns: Sequence[str]) -> Iterator[Unit]:
-    """Their rows. For Arrow a name with a dot is that of a field in a struct: then all columns are read."""
+    """Yields the rows of these stripes. For Arrow a name with a dot is that of a field in a struct: then all
+    columns are read."""
     chosen = None if any("." in name for name in columns) else list(columns)
     for number in numbers:
         table = pa.Table.from_batches([orc.read_stripe(number, columns=chosen)])

@@ -33,7 +33,7 @@ class FileRowCheck:
         self._format = file_format
 
     def open(self) -> None:
-        """All is known from the rows."""
+        """Does nothing: all is known from the rows."""
 
     def refused(self, batch: Batch) -> Mapping[int, str]:
         return reasons_of(self._reasons(batch))

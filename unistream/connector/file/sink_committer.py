@@ -198,7 +198,8 @@ class FileSinkCommitter(TargetCommitter[tuple[int, CommitRecord | None], FileCom
         )
 
     def _finish(self, number: int, record: CommitRecord, *, checked: bool = False) -> None:
-        """`number`: of the record. `checked`: its files were there a moment ago, all staged.
+        """Makes the files of a record visible. `number`: of the record. `checked`: its files were there a
+        moment ago, all staged.
 
         Raises:
             ConfigError: an upload of the record is gone, and nobody knows whether its rows were ever visible.

@@ -160,7 +160,7 @@ def write_table(
 
 
 def _other(column: pa.Field) -> str:
-    """Name of a second column, next to the one that is tried."""
+    """The name of a second column, next to the one that is tried."""
     return f"{column.name} and another"
 
 

@@ -74,7 +74,7 @@ def staging_owners(job: JobId, sink_uid: OperatorUid) -> str:
 
 
 def part_name(owner: str, counter: int, suffix: str) -> str:
-    """Unique among all attempts."""
+    """The name of a staged file, unique among all attempts."""
     return f"{owner}{counter}-{uuid.uuid4().hex[:12]}{suffix}"
 
 

@@ -100,7 +100,7 @@ class FileStage:
         self._options = options
 
     def of(self, root: str) -> FileStage:
-        """Another folder, with the same options. Raises ConfigError."""
+        """The stage of another folder, with the same options. Raises ConfigError."""
         return FileStage(root, self._options)
 
     @property
@@ -153,7 +153,7 @@ class FileStage:
                 yield _named(folder, name[1:])
 
     def _found(self, top: str) -> list[str]:
-        """Relative paths of all files below a folder. Raises Unreachable."""
+        """The relative paths of all files below a folder. Raises Unreachable."""
         try:
             return [path[len(top) + 1 :] for path in self._system.find(top) if isinstance(path, str)]
         except FileNotFoundError:
@@ -356,6 +356,6 @@ def _mark(record: str) -> str:
 
 
 def _marked(record: CommitRecord) -> bytes:
-    """It says whose it is, so that the mark of a record that was removed by hand is not taken for that of a
-    later one."""
+    """The content of a record's mark. It says whose it is, so that the mark of a record that was removed by
+    hand is not taken for that of a later one."""
     return f"{record.checkpoint_id} {record.job} {record.committed_us}".encode()

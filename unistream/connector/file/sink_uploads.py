@@ -56,10 +56,10 @@ class UploadFile:
         return self.size
 
     def flush(self) -> None:
-        """Nothing: parts have a least size."""
+        """Does nothing: parts have a least size."""
 
     def close(self) -> None:
-        """Nothing: Parquet's writer closes what it has written."""
+        """Does nothing: Parquet's writer closes what it has written."""
 
     def readable(self) -> bool:
         return False
@@ -109,14 +109,15 @@ class Uploads:
         return file
 
     def has(self, upload: Upload) -> bool:
-        """It can be completed. (Its parts are compared by their tags when it is.) Raises Unreachable."""
+        """Whether an upload can be completed. (Its parts are compared by their tags when it is.) Raises
+        Unreachable."""
         try:
             return bool(self._system.has_upload(upload))
         except OSError as error:
             raise Unreachable(f"{self._where}: could not look up {upload.path}: {error}") from error
 
     def object_size(self, path: str) -> int | None:
-        """Bytes; None: there is no such object. Raises Unreachable."""
+        """The size of an object in bytes; None: there is no such object. Raises Unreachable."""
         try:
             size: int | None = self._system.object_size(path)
         except OSError as error:
@@ -151,14 +152,14 @@ class Uploads:
         return True
 
     def abort(self, upload: Upload) -> None:
-        """Best effort: readers never see it."""
+        """Aborts an upload as far as the store allows it: readers never see it."""
         try:
             self._system.abort_upload(upload)
         except OSError:
             return
 
     def found(self) -> Iterator[tuple[str, Upload]]:
-        """(path below the folder, upload) of all that are neither completed nor aborted. Raises
+        """Yields (path below the folder, upload) of all that are neither completed nor aborted. Raises
         Unreachable."""
         inside = f"{self._root}/"
         try:

@@ -41,7 +41,8 @@ BUFFERED_BYTES_MAX: Final = 128 * MIB  # of all buckets together; above it the l
 
 
 class FileWriterState(msgspec.Struct, frozen=True, kw_only=True):
-    """`subtask`: the writer's name, at first the index of its subtask; `counter`: of its next file."""
+    """The state of a writer. `subtask`: the writer's name, at first the index of its subtask; `counter`: of
+    its next file."""
 
     subtask: int
     counter: int
@@ -169,7 +170,7 @@ class FileSinkWriter:
 
 
 def _new_name(context: SinkContext) -> int:
-    """Different from all earlier names, and the same for each attempt from one checkpoint."""
+    """A name that is different from all earlier ones, and the same for each attempt from one checkpoint."""
     return context.index + (0 if context.restored is None else (context.restored + 1) * PARALLELISM_MAX)
 
 

@@ -245,7 +245,8 @@ class FileSource:
             return self._of_first(listed[1:])
 
     def _is_left_out(self, file: FoundFile) -> bool:
-        """It is not any more as it was listed, in a watched folder whose files may change."""
+        """Whether a file is left out: it is not any more as it was listed, in a watched folder whose files
+        may change."""
         watch = self._watch
         return watch is not None and not watch.fails and has_changed(file, watch, self._options)
 

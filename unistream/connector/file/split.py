@@ -75,12 +75,13 @@ def bytes_left(split: FileSplit, *, is_stream: bool) -> int | None:
 
 
 def is_object_store(path: str) -> bool:
-    """It has no folders, and shows an object when all of it is there."""
+    """Whether the path is one of an object store, which has no folders, and shows an object when all of it is
+    there."""
     return path.partition("://")[0] in OBJECT_STORES if "://" in path else False
 
 
 def file_system(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
-    """(fsspec file system, path within it).
+    """Opens the file system of a path: (fsspec file system, path within it).
 
     Raises:
         ConfigError: the scheme is unknown, its package is not installed, or an option cannot be resolved.

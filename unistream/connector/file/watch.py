@@ -36,7 +36,8 @@ _MARK_BYTES: Final = 6  # compared with that of the same path only
 
 
 class FoundFile(NamedTuple):
-    """`size`: in bytes; `mark`: another one if the file is; `modified_ms`: since 1970; None: not known."""
+    """A file of a watched folder. `size`: in bytes; `mark`: another one if the file is; `modified_ms`: since
+    1970; None: not known."""
 
     path: str
     size: int
@@ -114,7 +115,8 @@ def look(
 
 
 def is_settled(file: FoundFile, now_ms: int, min_age_ms: int) -> bool:
-    """It has not changed for long enough. A time in the future says nothing: else it would never be read."""
+    """Whether a file has not changed for long enough. A time in the future says nothing: else it would never
+    be read."""
     if file.modified_ms is None:
         return True
     return not -min_age_ms <= now_ms - file.modified_ms < min_age_ms
@@ -135,7 +137,7 @@ def _short(text: str, size: int) -> str:
 
 
 def changed_file(named: str) -> str:
-    """That a file has changed, as a message."""
+    """The message that a file has changed."""
     return (
         f"file {named} has changed, or was removed, since it was found in a watched folder, where each file "
         "is read once; write what is new to a new file and put the old one back, or say "
@@ -159,7 +161,7 @@ def mark_of(facts: dict[str, Any]) -> str:
 
 
 def modified_ms(facts: dict[str, Any]) -> int | None:
-    """When the file was last changed.
+    """The time at which the file was last changed, in ms; None: not known.
 
     >>> modified_ms({"mtime": 1.5}), modified_ms({"updated": "1970-01-01T00:00:01Z"}), modified_ms({})
     (1500, 1000, None)

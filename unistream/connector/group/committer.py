@@ -129,7 +129,7 @@ class GroupCommitter:
         return self.commit_all(permit, [request])
 
     def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
-        """Each member in one commit.
+        """Commits the requests of each member at once, and then the record that shows them.
 
         Raises:
             Fenced: another job writes a member, or the group.
@@ -281,8 +281,8 @@ def committer_of(committables: Sequence[bytes]) -> GroupCommitter:
 
 
 def _all_committed(permit: CommitPermit, members: Sequence[_Member]) -> list[CommitResult]:
-    """Their results, in their order: each in a transaction of its own, at the same time. Returns, or raises
-    the first error, when all have ended."""
+    """Commits each member in a transaction of its own, at the same time; their results, in their order.
+    Returns, or raises the first error, when all have ended."""
 
     def commit(member: _Member) -> CommitResult:
         result = _joint(member)(permit, member.requests)

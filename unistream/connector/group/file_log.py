@@ -53,7 +53,7 @@ class FileGroupLog:
         return created
 
     def close(self) -> None:
-        """It holds nothing."""
+        """Does nothing: the log holds no resource."""
 
     def _tidy(self, newest: int) -> None:
         """Removes old records. Best effort: one that remains is harmless."""

@@ -53,7 +53,7 @@ class GroupSink:
         ).encoded()
 
     def check(self, schema: pa.Schema | None) -> None:
-        """Each member checks what it gets."""
+        """Does nothing: each member checks what it gets."""
 
     def check_new_line(self, lineage: str = "") -> None:
         """See `unistream.port.line.KeepsLine`."""
@@ -71,6 +71,6 @@ class GroupSink:
         return GroupCommitter(self._options, self._committers())
 
     def _committers(self) -> dict[OperatorUid, Committer]:
-        """New ones, not open."""
+        """Makes the committers of the members, which are not open."""
         made = {uid: sink.create_committer() for uid, sink in self._members.items()}
         return {uid: one for uid, one in made.items() if one is not None}

@@ -30,9 +30,9 @@ from unistream.port.source import GrowingDiscovery, PositionedDiscovery, Recorde
 
 
 class HybridOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`fence`: ms; None: none, or found at the end of the history. `fence_column`: of the event times that
-    are compared with it; empty: there is no fence. `at_positions`: the live source begins at the positions
-    that are recorded in the history."""
+    """The options of a hybrid source. `fence`: ms; None: none, or found at the end of the history.
+    `fence_column`: of the event times that are compared with it; empty: there is no fence. `at_positions`:
+    the live source begins at the positions that are recorded in the history."""
 
     fence: int | None
     fence_column: str = ""

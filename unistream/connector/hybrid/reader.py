@@ -188,7 +188,7 @@ class HybridReader:
             reader.close()
 
     def _report(self) -> None:
-        """There is no history left here."""
+        """Reports, once, that there is no history left here."""
         if not self._reported:
             self._reported = True
             assert self._context is not None, "open comes first"

@@ -37,7 +37,7 @@ _OF_URLS: Final = ("ArgumentError", "NoSuchModuleError", "InvalidURL", "MissingS
 _INVALID: Final = "ValidationError"  # of pyiceberg and pydantic: metadata that they do not know
 _SQLITE: Final = re.compile(r"sqlite(?:\+\w+)?:///(?!/)(?=.)")
 _IDENTIFIER: Final = re.compile(r"[^.\s#?\0]{1,255}(\.[^.\s#?\0]{1,255})+")
-"""Its parts are names of folders of the warehouse, in a URL."""
+"""What a table may be called: the parts of its name are names of folders of the warehouse, in a URL."""
 
 
 class TableAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,8 +87,8 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True):
 def checked_address(
     catalog: str, table: str, properties: Mapping[str, Any], who: str = "Iceberg sink"
 ) -> TableAddress:
-    """Relative paths become absolute: workers run in other folders. A local warehouse becomes a URL: other
-    readers of a table take its locations for URLs only. Raises ConfigError."""
+    """The address of a table, checked. Relative paths become absolute: workers run in other folders. A local
+    warehouse becomes a URL: other readers of a table take its locations for URLs only. Raises ConfigError."""
     if not isinstance(table, str) or not _IDENTIFIER.fullmatch(table):
         raise ConfigError(
             f"{who}: table is 'namespace.name', such as 'lake.orders', without blanks, '#' and '?', "
@@ -224,8 +224,8 @@ def answering(
 
 
 def _brief(error: BaseException) -> str:
-    """Its first line, without passwords of URLs; databases add the statement and its values below. What is
-    wrong with metadata is in the lines behind that."""
+    """The first line of an error, without passwords of URLs; databases add the statement and its values
+    below. What is wrong with metadata is in the lines behind that."""
     lines = str(error).strip().splitlines()
     if type(error).__name__ == _INVALID and len(lines) > 2:
         why = lines[2].strip().removeprefix("Value error, ").partition(" [type=")[0]

@@ -414,7 +414,8 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         return rewound(f"{self._where} (snapshot {last.version})", self._opened(), last.checkpoint, choices)
 
     def _begin_again(self, last: Recorded) -> None:
-        """Idempotent: after a conflict or an unknown outcome the table shows the result."""
+        """Records in the table that the sink begins again behind a rewind. Idempotent: after a conflict or an
+        unknown outcome the table shows the result."""
         assert self._lake is not None, "the committer is open"
         restored, failure = self._opened().restored or 0, "lost every race"
         self._rewinds = last.rewinds + 1

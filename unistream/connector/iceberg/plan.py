@@ -154,7 +154,7 @@ class WritePlan:
         )
 
     def remove(self, path: str) -> None:
-        """Best effort: readers do not see a staged file that remains."""
+        """Removes a file as far as the storage allows it: readers do not see a staged file that remains."""
         try:
             self._io.delete(path)
         except Exception:

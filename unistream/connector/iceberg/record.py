@@ -150,7 +150,7 @@ def owner_name(positions: SourcePositions) -> str:
 
 
 def owner_in(properties: Mapping[str, str], name: str) -> int | None:
-    """None: the table does not say."""
+    """The number of the sink that owns a property; None: the table does not say."""
     found = properties.get(name, "")
     return int(found) if found.isdecimal() else None
 

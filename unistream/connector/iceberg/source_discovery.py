@@ -143,7 +143,7 @@ class IcebergDiscovery:
     # --- later snapshots --------------------------------------------------------------------------
 
     def _following(self, table: SourceTable, position: int | None, begin: Begin | None) -> FoundSplits:
-        """`begin`: of a bounded source, which ends at a snapshot."""
+        """The splits behind a position. `begin`: of a bounded source, which ends at a snapshot."""
         until = None if begin is None else begin.until
         history = table.history(self._options.start.ref)
         if until is not None:
@@ -237,6 +237,7 @@ def _found(table: SourceTable, splits: Sequence[Split], position: int | None) ->
 
 
 def _time_column(info: SourceInfo, schema: pa.Schema) -> str:
-    """Empty: the rows have no such column, which readers refuse, or their times are not in a column."""
+    """The column of the event times; empty: the rows have no such column, which readers refuse, or their
+    times are not in a column."""
     name = info.timestamp_column
     return name if name in schema.names and is_event_time(schema.field(name).type) else ""

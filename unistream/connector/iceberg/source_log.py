@@ -79,7 +79,7 @@ class History:
         raise self._broken(position)
 
     def first_expired(self) -> ConfigError:
-        """All that ever was added is not there any more."""
+        """The error that not all that ever was added is still there."""
         oldest = self._oldest()
         return ConfigError(
             f"{self.where}: its first snapshots have expired, the oldest that is left is {oldest}, so what "

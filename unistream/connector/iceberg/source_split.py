@@ -192,7 +192,7 @@ class DeleteIndex:
 def whole_file(
     file: LakeFile, snapshot: int, deletes: tuple[Deletes, ...], least: int | None
 ) -> IcebergSplit:
-    """`least`: of its event times."""
+    """The split of a whole file. `least`: of its event times."""
     return IcebergSplit(
         snapshot=snapshot,
         path=file.path,
@@ -206,7 +206,8 @@ def whole_file(
 
 
 def part_of_file(whole: IcebergSplit, found: RowGroupRange) -> IcebergSplit:
-    """Its least event time is that of the whole file, if the row groups have no statistics."""
+    """The split of some row groups; its least event time is that of the whole file, if they have no
+    statistics."""
     return msgspec.structs.replace(
         whole,
         start=found.start,

@@ -262,7 +262,8 @@ def _wrapping(spec: PartitionSpec, schema: Schema) -> dict[str, tuple[int, int]]
 def _expression(
     row_filter: RowFilter, schema: Schema, read: pa.Schema, wrapping: dict[str, tuple[int, int]]
 ) -> BooleanExpression:
-    """True for all rows that the filter selects, and maybe others. `wrapping`: see `_wrapping`."""
+    """An expression that is true for all rows that the filter selects, and maybe others. `wrapping`: see
+    `_wrapping`."""
     found: BooleanExpression = AlwaysFalse()
     for group in row_filter:
         all_of: BooleanExpression = AlwaysTrue()
@@ -278,7 +279,7 @@ def _expression(
 
 
 def _term(term: Term, name: str | None) -> BooleanExpression:
-    """`name`: of the column in the schema."""
+    """The expression of one condition. `name`: of the column in the schema."""
     if name is None or not _has_literal(term):
         return AlwaysTrue()
     if term.op == "is":

@@ -252,7 +252,7 @@ class _Reading:
         return (chunk.records for chunk in self._all.decode(one.split))
 
     def staged(self, file: StagedFile, has_deletes: bool) -> Iterator[pa.RecordBatch]:
-        """Its rows, in the columns of the table, with `DELETES` if they have it."""
+        """Reads the rows of a staged file, in the columns of the table, with `DELETES` if they have it."""
         split = IcebergSplit(snapshot=0, path=file.path, size=file.size)
         return (chunk.records for chunk in self._decoder(self.staged_schema(has_deletes)).decode(split))
 
@@ -320,7 +320,7 @@ class _NewRows:
 
 
 def _key(reading: _Reading, staged: Sequence[IcebergCommittable], upsert: Upsert) -> pa.Schema:
-    """Its columns in the table as it is now, which may have other names. Raises ConfigError."""
+    """The columns of the key in the table as it is now, which may have other names. Raises ConfigError."""
     now = {id_of(field): field for field in reading.schema}
     found = []
     for name in upsert.key:

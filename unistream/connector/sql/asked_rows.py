@@ -96,7 +96,7 @@ class AskedRows:
                     driver.autocommit = False
 
     def newest(self, lineage: str, sink_uid: str, schema: str) -> int:
-        """Label of the last commit of a sink; 0: there is none."""
+        """The label of the last commit of a sink; 0: there is none."""
         commits = commits_table(schema)
         c = commits.c
         with self._transaction() as connection:
@@ -207,7 +207,7 @@ class AskedRows:
         return bad
 
     def _one_by_one(self, connection: Connection, source: str, where: str) -> dict[int, str]:
-        """Row after row, all of it undone. What is refused is removed from `ROWS`."""
+        """Tries row after row, and undoes all of it. What is refused is removed from `ROWS`."""
         if self._is_sqlite:
             bad = self._loop(connection)
         else:

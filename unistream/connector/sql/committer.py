@@ -129,7 +129,7 @@ class SqlCommitter:
         return self.commit_all(permit, [request])
 
     def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
-        """All of them in one transaction.
+        """Commits all requests in one transaction.
 
         Raises:
             CorruptSnapshot: staged rows are missing; nothing was committed.
@@ -198,7 +198,8 @@ class SqlCommitter:
     def _committed(
         self, given: Mapping[CheckpointId, Sequence[SqlCommittable]], moved: Mapping[CheckpointId, int]
     ) -> CommitResult:
-        """`moved`: rows of the checkpoints that the transaction has committed."""
+        """The result of a commit, after which a job without checkpoints drops its empty staging tables.
+        `moved`: rows of the checkpoints that the transaction has committed."""
         if not self._context.checkpointing:
             for stage in {one.stage for parts in given.values() for one in parts}:
                 self._opened.drop_empty(Target(stage, self._target.schema))

@@ -103,7 +103,8 @@ class Constraints:
 def constraints(
     database: Database, connection: Connection, target: Target, columns: Collection[str], key: Sequence[str]
 ) -> Constraints:
-    """`columns`: of the rows; `key`: with which they replace each other. The key itself refuses none."""
+    """Finds the constraints of a table. `columns`: of the rows; `key`: with which they replace each other.
+    The key itself refuses none."""
     if database.dialect == "sqlite":
         return _of_sqlite(connection, target, columns, key)
     names = {"target": database.quoted_value(target)}
@@ -136,7 +137,8 @@ def constraints(
 def _of_sqlite(
     connection: Connection, target: Target, columns: Collection[str], key: Sequence[str]
 ) -> Constraints:
-    """It checks foreign keys only for programs that ask it to, which the sink does not."""
+    """Finds the constraints of a table of SQLite, which checks foreign keys only for programs that ask it to:
+    the sink does not."""
     found, schema = inspect(connection), target.schema or None
     if not found.has_table(target.name, schema=schema):
         return Constraints()
@@ -162,5 +164,5 @@ def _of_sqlite(
 
 
 def _in_part(found: Sequence[str], columns: Collection[str]) -> bool:
-    """Some of them come with the rows, and others do not."""
+    """Whether some of these columns come with the rows, and others do not."""
     return 0 < len(set(found) & set(columns)) < len(set(found))

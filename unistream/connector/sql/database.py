@@ -77,7 +77,7 @@ def _is_partial(index: Any) -> bool:
 
 
 def parsed(url: str | Secret, of: str = SINK) -> URL:
-    """`of`: what has the URL, for the sentence.
+    """Reads a URL. `of`: what has the URL, for the sentence.
 
     Raises:
         ConfigError: no SQLAlchemy URL of a supported database; its text has no password.
@@ -177,7 +177,7 @@ class Database:
             raise self.our_error(error, doing) from error
 
     def create(self, table: Table) -> None:
-        """If it is not there. Two that do it at once both find it."""
+        """Creates a table if it is not there. Two that do it at once both find it."""
         doing = f"creating table {table.name!r}"
         connection = self.connected(doing)
         try:
@@ -188,7 +188,7 @@ class Database:
                 raise self.our_error(error, doing) from error
 
     def add_column(self, table: Table, name: str) -> None:
-        """If a table that is there does not have it: a former version has made it."""
+        """Adds a column if a table that is there does not have it: a former version has made it."""
         doing = f"adding column {name!r} to table {table.name!r}"
         target = Target(table.name, table.schema or "")
         if name in self.columns(target):
@@ -226,7 +226,7 @@ class Database:
         return bool(inspect(connection).has_table(target.name, schema=target.schema or None))
 
     def drop_empty(self, target: Target) -> None:
-        """Best effort, and no wait for others: a table that stays is in nobody's way."""
+        """Drops a table if it is empty and nobody has to be waited for: one that stays is in nobody's way."""
         name = self.quoted(target)
         try:
             with self._engine.connect() as connection, connection.begin():
@@ -261,7 +261,7 @@ class Database:
         return pa.table([pa.array(list(one)) for one in values], names=list(found))
 
     def keys(self, target: Target) -> list[set[str]]:
-        """Its primary key and what is unique in all rows, as sets of columns."""
+        """The primary key of a table and what is unique in all its rows, as sets of columns."""
         with self.read(f"looking at the keys of table {target}") as connection:
             found, schema = inspect(connection), target.schema or None
             primary = found.get_pk_constraint(target.name, schema=schema)["constrained_columns"]
@@ -325,7 +325,7 @@ class Database:
         return self._engine.dialect.identifier_preparer.quote(name)
 
     def quoted(self, target: Target) -> str:
-        """Its name in a statement."""
+        """The name of a table in a statement."""
         table = Table(target.name, MetaData(), schema=target.schema or None)
         return self._engine.dialect.identifier_preparer.format_table(table)
 
@@ -334,7 +334,7 @@ class Database:
         return self._plain(self.quoted(target))
 
     def literal(self, value: str) -> str:
-        """Text in a statement."""
+        """A text as a literal in a statement."""
         return self.in_statement("'" + value.replace("'", "''") + "'")
 
     def in_statement(self, sql: str) -> str:
@@ -343,7 +343,7 @@ class Database:
 
     @property
     def _doubles_percents(self) -> bool:
-        """Its driver reads a percent sign in a statement as the beginning of a parameter."""
+        """Whether the driver reads a percent sign in a statement as the beginning of a parameter."""
         return self.dialect == "postgresql"
 
     def _plain(self, statement: str) -> str:
@@ -376,7 +376,8 @@ def _engine(where: URL) -> Engine:
 def postgres_engine(
     where: URL, what: str, *, statement_ms: int = STATEMENT_TIMEOUT_MS, settings: str = ""
 ) -> Engine:
-    """`what`: who needs psycopg. `settings`: further ones of its sessions, such as ``-c NAME=VALUE``."""
+    """An engine for PostgreSQL. `what`: who needs psycopg. `settings`: further ones of its sessions, such as
+    ``-c NAME=VALUE``."""
     require("postgres", what)
     # a time without a zone in a column with one, and the reverse, must not depend on the server's zone
     limits = f"-c statement_timeout={statement_ms} -c lock_timeout={LOCK_TIMEOUT_MS}"

@@ -54,7 +54,8 @@ class Limit(NamedTuple):
 
     @property
     def lock_ms(self) -> int:
-        """Shorter, so that a commit that only waits for a lock says so."""
+        """The limit of a wait for a lock, which is shorter, so that a commit that only waits for one says
+        so."""
         return max(1, min(LOCK_TIMEOUT_MS, self.ms * 3 // 4))
 
 
@@ -123,7 +124,7 @@ def read_failure(error: DBAPIError, named: str, doing: str, limit_ms: int) -> Un
 
 
 def _is_refused(error: DBAPIError, state: str, code: int) -> bool:
-    """It would be refused again."""
+    """Whether the statement would be refused again."""
     if state:
         return not state.startswith(_AGAIN)
     return isinstance(error, IntegrityError | DataError | ProgrammingError) or code == sqlite3.SQLITE_ERROR

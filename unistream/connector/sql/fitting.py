@@ -30,8 +30,8 @@ _STRICT: Final[Mapping[str, frozenset[str]]] = {
 
 
 def check_types(target: Target, rows: pa.Schema, found: Mapping[str, Any], *, strict: bool | None) -> None:
-    """`found`: columns of the table as SQLAlchemy has found them, by name. `strict`: of a table of SQLite;
-    None: PostgreSQL.
+    """Checks that columns take the values of rows as they are. `found`: columns of the table as SQLAlchemy
+    has found them, by name. `strict`: of a table of SQLite; None: PostgreSQL.
 
     Raises:
         ConfigError: a column would change values, or not take them.

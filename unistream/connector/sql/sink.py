@@ -157,7 +157,7 @@ class SqlSink:
             database.close()
 
     def _check_table(self, database: Database, found: Mapping[str, Any], schema: pa.Schema | None) -> None:
-        """That takes such rows. `found`: its columns."""
+        """Checks that a table takes such rows. `found`: its columns. Raises ConfigError: it does not."""
         missing = [name for name in (schema.names if schema is not None else ()) if name not in found]
         if missing:
             raise ConfigError(

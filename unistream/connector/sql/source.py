@@ -275,7 +275,8 @@ def _check_division(
 
 
 def _checked_interval(interval: DurationLike | None, *, bounded: bool, increasing: str | None) -> int:
-    """0: it is bounded."""
+    """The interval of the looks in ms; 0: the source is bounded. Raises ConfigError: the arguments contradict
+    each other."""
     if bounded:
         if interval is not None:
             raise ConfigError(f"{SOURCE}: interval is for a source with bounded=False")

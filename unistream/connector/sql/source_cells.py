@@ -13,7 +13,7 @@ from unistream.base.errors import CorruptSnapshot
 
 
 class Cell(NamedTuple):
-    """`kind`: see `_KINDS`."""
+    """A value as text, with a letter for its kind (see `_KINDS`)."""
 
     kind: str
     text: str

@@ -86,7 +86,7 @@ class Page(NamedTuple):
 
 
 class TooLarge(NamedTuple):
-    """So many rows are more than a page may have of bytes; `rows` fit."""
+    """A page of so many rows has more bytes than one may have; `rows` fit."""
 
     rows: int
 
@@ -132,7 +132,7 @@ class ReadDatabase:
         order: Sequence[str],
         there: Mapping[str, Described] | None = None,
     ) -> sql.Layout:
-        """`there`: what the database has, where rows are read."""
+        """The layout of the statements. `there`: what the database has, where rows are read."""
         others = {
             one.name: there[one.name].kind for one in schema if there and there[one.name].kind != one.type
         }
@@ -262,7 +262,7 @@ class ReadDatabase:
     # --- rows -------------------------------------------------------------------------------------
 
     def page(self, layout: sql.Layout, split: SqlSplit, limit: int) -> Page | TooLarge | None:
-        """None: no more rows.
+        """Reads a page of rows; None: no more rows.
 
         Raises:
             UserCodeError: a row has a value that its column cannot have; names the row.
@@ -338,7 +338,8 @@ class ReadDatabase:
 
     @contextmanager
     def _connected(self, doing: str) -> Iterator[Connection]:
-        """Each statement is a transaction of its own: nothing is held while rows are processed."""
+        """Opens a connection. Each statement is a transaction of its own: nothing is held while rows are
+        processed."""
         if self._is_interrupted:
             raise Unreachable(f"{self.named}: {doing} was given up: the reader is closed")
         try:

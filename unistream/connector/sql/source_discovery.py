@@ -226,7 +226,7 @@ def _position(known: KnownSplits | None, column: str, first: Cell | None) -> Pos
 
 
 def _earliest(*times: int | None) -> int | None:
-    """None: it is not known of one of them."""
+    """The earliest of some times; None: it is not known of one of them."""
     known = [one for one in times if one is not None]
     return min(known) if len(known) == len(times) else None
 

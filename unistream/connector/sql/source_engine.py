@@ -21,7 +21,8 @@ _SETTINGS: Final = (
     "-c default_transaction_read_only=on -c client_encoding=UTF8 -c datestyle=ISO -c bytea_output=hex "
     "-c extra_float_digits=1"
 )
-"""So that values are written as they are read here, whatever the role or the database has set."""
+"""The settings of a session, so that values are written as they are read here, whatever the role or the
+database has set."""
 
 
 def checked_url(url: str | Secret) -> URL:
@@ -38,7 +39,7 @@ def checked_url(url: str | Secret) -> URL:
 
 
 def absolute(url: str) -> str:
-    """That of a file of SQLite means the same in every process.
+    """The URL with an absolute path: that of a file of SQLite means the same in every process.
 
     >>> absolute("postgresql+psycopg://u@host/d")
     'postgresql+psycopg://u@host/d'
@@ -50,7 +51,8 @@ def absolute(url: str) -> str:
 
 
 def reading_engine(where: URL, timeout_ms: int) -> Engine:
-    """Each statement is a transaction, which PostgreSQL limits. Raises ConfigError: no such file."""
+    """An engine that only reads. Each statement is a transaction, which PostgreSQL limits. Raises
+    ConfigError: no such file."""
     where = checked_url(where.render_as_string(hide_password=False))
     if where.get_backend_name() == "sqlite":
         path = where.database or ""

@@ -23,9 +23,9 @@ START_AGAIN: Final = (
 
 
 class SqlSourceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """`column`: of the ranges; None: the first one of the key of the table, if it has one. `increasing`: it
-    is read on, as it grows, behind `starting_after`. `schema`: of the rows, as `written` has it. `given`:
-    columns whose types the user has named."""
+    """The options of a SQL source. `column`: of the ranges; None: the first one of the key of the table, if
+    it has one. `increasing`: it is read on, as it grows, behind `starting_after`. `schema`: of the rows, as
+    `written` has it. `given`: columns whose types the user has named."""
 
     url: str | Secret
     table: str = ""

@@ -67,7 +67,7 @@ class Statement:
         return f":{name}"
 
     def raw(self, part: str) -> None:
-        """Text with marks."""
+        """Adds text with marks."""
         self.parts.append(part)
 
     def clause(self) -> TextClause:
@@ -76,7 +76,7 @@ class Statement:
 
 
 def _names(columns: Sequence[str]) -> list[str]:
-    """Quoted, and with no colon that could be a mark."""
+    """The names of columns, quoted, and with no colon that could be a mark."""
     return [quoted(name).replace(":", r"\:") for name in columns]
 
 

@@ -151,7 +151,8 @@ _READABLE: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
 
 
 def of_postgresql(name: str, oid: int, precision: int | None, scale: int | None) -> Described | None:
-    """None: a type that is not known by its number (`of_named`).
+    """Describes a column of PostgreSQL by the number of its type; None: a type that is not known by its
+    number (`of_named`).
 
     >>> of_postgresql("n", 1700, 10, 2).kind, of_postgresql("n", 1700, None, None).kind
     (Decimal128Type(decimal128(10, 2)), None)
@@ -200,7 +201,7 @@ def is_quoted(kind: pa.DataType) -> bool:
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """It is hexadecimal in a line."""
+    """Whether a value is hexadecimal in a line."""
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 

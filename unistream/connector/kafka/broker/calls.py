@@ -135,8 +135,8 @@ class Connections:
                 time.sleep(wait_s)
 
     def _forget_coordinators(self) -> None:
-        """They are asked for again. The client remembers them for good, also those whose broker is gone,
-        which says of no other one."""
+        """Has coordinators asked for again. The client remembers them for good, also those whose broker is
+        gone, which says of no other one."""
         self._manager.cluster._coordinators.clear()
 
     async def coordinated(self, request: Any, transactional_id: str | None) -> Any:
@@ -173,7 +173,7 @@ class Connections:
 
     @contextlib.contextmanager
     def our_errors(self, doing: str) -> Iterator[None]:
-        """Instead of kafka-python's. `doing`: what is being done, for the sentence."""
+        """Raises our errors instead of kafka-python's. `doing`: what is being done, for the sentence."""
         try:
             yield
         except kafka_errors.KafkaError as error:

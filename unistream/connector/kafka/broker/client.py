@@ -61,7 +61,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
         return self.stop is not None and self.offset >= self.stop
 
     def split(self, *, by_name: bool = False) -> Split:
-        """`by_name`: of a source of several topics (`SourceInfo.recorded_by_name`)."""
+        """The split that begins at this position. `by_name`: of a source of several topics
+        (`SourceInfo.recorded_by_name`)."""
         recorded = (self.split_id if by_name else str(self.partition), self.offset)
         return Split(id=self.split_id, data=msgspec.msgpack.encode(self), recorded=recorded)
 
@@ -148,7 +149,7 @@ class KafkaClient:
         return found
 
     def _find(self, topics: Mapping[str, Collection[int]]) -> dict[str, Topic | None]:
-        """None: a broker has no such topic, or two brokers have different ones."""
+        """Looks topics up by name; None: a broker has no such topic, or two brokers have different ones."""
         from unistream.connector.kafka.broker.private import topic_metadata
 
         if not topics:

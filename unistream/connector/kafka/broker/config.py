@@ -125,7 +125,7 @@ def _known_of_sink() -> Mapping[str, Any]:
 
 
 def _names(properties: Properties, known: Mapping[str, Any], of: str) -> dict[str, str]:
-    """Name as given -> kafka-python's name. `of`: a "source" or a "sink"."""
+    """The names of properties: name as given -> kafka-python's name. `of`: a "source" or a "sink"."""
     names = {key: key.replace(".", "_") for key in properties}
     for key, name in names.items():
         if name == "partition_discovery_interval_ms":

@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 
 
 def mark_committed(producing: Producing, given: Sequence[KafkaCommittable]) -> None:
-    """Where transactions that are committed do not show it, they do then. One request to each leader if all
-    of them do.
+    """Marks transactions that are committed where they do not show it. One request to each leader if all of
+    them do.
 
     Raises:
         ConfigError: it may not be written.

@@ -102,7 +102,7 @@ def _is_offset(value: object) -> bool:
 
 
 def _wire_key(key: object) -> str | None:
-    """None: it is neither a partition nor a topic with one."""
+    """The wire form of a partition; None: the key is neither a partition nor a topic with one."""
     if _is_offset(key):
         return str(key)
     if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str) and key[0] and _is_offset(key[1]):

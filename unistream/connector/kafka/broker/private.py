@@ -173,10 +173,10 @@ class _Failures(logging.Handler):
 
 @contextmanager
 def saying_why(properties: Mapping[str, Any]) -> Iterator[None]:
-    """Around the constructor of a client, which tries again until its time is over, and then says only that
-    it could not bootstrap. The refusal of a login is raised instead, and any other reason is added. Of ten
-    tries with a wrong password some show the refusal, and none need to: the broker closes the connection
-    right behind its answer, which kafka-python then may not read any more.
+    """Wraps the constructor of a client, which tries again until its time is over, and then says only that it
+    could not bootstrap. The refusal of a login is raised instead, and any other reason is added. Of ten tries
+    with a wrong password some show the refusal, and none need to: the broker closes the connection right
+    behind its answer, which kafka-python then may not read any more.
 
     Args:
         properties: Of the client, as kafka-python has them.

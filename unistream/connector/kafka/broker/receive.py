@@ -66,7 +66,8 @@ def _receive(self: Any) -> tuple[bytes, Exception | None]:
 
 
 def _fill_frame(transport: Any) -> None:
-    """All but the last byte of a frame whose begin was received: with that one it goes the usual way."""
+    """Reads all but the last byte of a frame whose begin was received: with that one it goes the usual
+    way."""
     parser = getattr(transport._protocol, "parser", None)
     if parser is None or not parser._receiving:
         return

@@ -80,7 +80,8 @@ def check_same_topic(topic: Topic, servers: str, positions: SourcePositions) -> 
 def recorded_offsets(
     topic: Topic, positions: SourcePositions, bounds: Mapping[int, tuple[int, int]]
 ) -> dict[int, int]:
-    """Where to go on in each partition; one without a position was added later, so all of it is read.
+    """The offsets to go on at in each partition; one without a position was added later, so all of it is
+    read.
 
     `bounds`: partition -> (first offset that exists, one past the last).
 

@@ -54,7 +54,8 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """`id`: "" if the broker has none; `leaders`: node by partition, -1: none now."""
+    """A topic as brokers have it. `id`: "" if the broker has none; `leaders`: node by partition, -1: none
+    now."""
 
     id: str
     leaders: Mapping[int, int]
@@ -268,7 +269,7 @@ class Producing(Connections):
                     raise error(one.error_message or f"{topic}-{partition}")
 
     def end(self, transactional_id: str, producer: ProducerId, *, commit: bool) -> Ended:
-        """Safe to repeat with the same argument.
+        """Ends a transaction; safe to repeat with the same argument.
 
         Raises:
             OutcomeUnknown: no broker has confirmed it.
@@ -309,8 +310,8 @@ class Producing(Connections):
         )
 
     def is_ending(self, transactional_id: str, producer: ProducerId) -> bool:
-        """Its last transaction is of that producer; it was ended, and its coordinator is about to say so in
-        its partitions."""
+        """Whether the last transaction of the id is of that producer, was ended, and its coordinator is about
+        to say so in its partitions."""
         one = self._described(transactional_id)
         return (
             one is not None
@@ -383,7 +384,7 @@ class Producing(Connections):
         return found
 
     def _described(self, transactional_id: str) -> TransactionDescription | None:
-        """None: the brokers do not know it."""
+        """The description of a transaction by its id; None: the brokers do not know it."""
 
         def ask(admin: KafkaAdminClient) -> TransactionDescription | None:
             try:

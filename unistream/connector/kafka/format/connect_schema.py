@@ -57,7 +57,7 @@ class _Schema(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ConnectType:
-    """Type of a value.
+    """The type of a value.
 
     Attributes:
         type: How it is written: "int64", "string", "bytes", "struct", "array", …

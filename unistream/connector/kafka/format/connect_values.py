@@ -60,7 +60,7 @@ class Reading:
 
 
 def reading_of(wire: ConnectType, kind: pa.DataType) -> Reading:
-    """`wire`: what the schema says; `kind`: type of the column."""
+    """How values are read as a column. `wire`: what the schema says; `kind`: type of the column."""
     if pa.types.is_dictionary(kind):
         inner = reading_of(wire, kind.value_type)
         return Reading(inner.read_as, lambda column: inner.convert(column).dictionary_encode().cast(kind))
@@ -235,7 +235,7 @@ def _decimals(data: UInt8s, starts: Int64s, lengths: Int64s, valid: pa.BooleanAr
 
 
 def _objects(column: pa.Array) -> tuple[pa.Array, pa.Array, Int64s]:
-    """Scale and value of `{"scale": …, "value": …}`, and which rows have one."""
+    """The scale and the value of `{"scale": …, "value": …}`, and which rows have one."""
     rows = np.flatnonzero(np.asarray(column.is_valid()))
     _, offsets, data = column.buffers()
     bounds = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
@@ -266,7 +266,7 @@ def _each_scaled(objects: tuple[pa.Array, pa.Array, Int64s], kind: pa.DataType, 
 
 
 def _nested_as(wire: ConnectType, kind: pa.DataType) -> pa.DataType:
-    """Type as which a nested value is read; what may stand for several values as text."""
+    """The type as which a nested value is read; what may stand for several values as text."""
     if wire.name == VARIABLE_DECIMAL and not pa.types.is_struct(kind):
         return pa.struct(list(_SCALED))
     if pa.types.is_struct(kind):

@@ -245,7 +245,7 @@ def _reason(op: str, has_after: bool) -> str:
 
 
 def _of_change(events: Mapping[str, pa.Array], what: str) -> pa.Array:
-    """`what`: a key of `CHANGE_METADATA`."""
+    """A column of what an event says of itself. `what`: a key of `CHANGE_METADATA`."""
     if what == "op":
         return events["op"]
     if what in _SOURCE:

@@ -245,7 +245,7 @@ def _columns_at(
 def _metadata_builds(
     framed: Framed, topic: str, partition: int, schema: pa.Schema, whats: Mapping[str, str]
 ) -> dict[str, Build]:
-    """`whats`: column -> a key of `METADATA`."""
+    """What builds the columns of metadata. `whats`: column -> a key of `METADATA`."""
 
     def build(field: pa.Field) -> Build:
         what = whats[field.name]

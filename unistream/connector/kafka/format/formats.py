@@ -86,7 +86,8 @@ def bytes_decoder(
     message: AvroRecord | ProtobufMessage | None = None,
     used: frozenset[str] | None = None,
 ) -> BytesDecoder:
-    """`changes`: see `Layout`. `used`: columns that are needed, None: all; others may be left out.
+    """The decoder of a format. `changes`: see `Layout`. `used`: columns that are needed, None: all; others
+    may be left out.
 
     Raises:
         ConfigError: a type cannot be read in this format, or it needs a registry.

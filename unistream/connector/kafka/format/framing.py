@@ -39,8 +39,8 @@ def not_framed(framed: Framed, schema: pa.Schema, rows: Int64s) -> Decoded:
 
 
 def by_schema(framed: Framed, schema: pa.Schema, decode: Callable[[int, Framed], Decoded]) -> Decoded:
-    """`decode`: of a number, and of values of that schema without their prefix; it may raise UnknownSchema,
-    then all of these are bad."""
+    """Decodes the values of each schema together. `decode`: of a number, and of values of that schema without
+    their prefix; it may raise UnknownSchema, then all of these are bad."""
     values, rows, numbers = unframed(framed)
     parts = [not_framed(framed, schema, rows)]
     for number in np.unique(numbers).tolist():

@@ -68,7 +68,7 @@ def _check(broken: int) -> None:
 
 @functools.cache
 def _kernels() -> ModuleType:
-    """Compiled at the first use."""
+    """The loops, which are compiled at the first use."""
     from unistream.connector.kafka.format import header_kernels
 
     return header_kernels

@@ -189,7 +189,7 @@ class Found:
     lists: Sequence[List]
 
     def build(self, node: Node, wanted: pa.DataType, there: np.ndarray) -> Build:
-        """`there`: rows whose outer message is."""
+        """What builds the column of a node. `there`: rows whose outer message is."""
         return lambda low, high: self.column(node, wanted, slice(low, high), there[low:high])
 
     def column(self, node: Node, wanted: pa.DataType, rows: slice, there: np.ndarray) -> pa.Array:
@@ -283,7 +283,7 @@ def _last_of_each_key(keys: pa.Array, offsets: Int64s) -> tuple[pa.Array, Int64s
 
 @functools.cache
 def _kernels() -> ModuleType:
-    """Compiled at the first use."""
+    """The loops, which are compiled at the first use."""
     from unistream.connector.kafka.format import protobuf_kernels
 
     return protobuf_kernels

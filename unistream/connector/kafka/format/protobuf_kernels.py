@@ -26,7 +26,8 @@ TAG_END: Final = 1 << 32
 
 @spliced
 def _unsigned(data: UInt8s, pos: int, end: int) -> tuple[Any, int]:
-    """(64 bits, next position); position -1: it exceeds `end` or 10 bytes."""
+    """Reads a number of variable length: (64 bits, next position); position -1: it exceeds `end` or 10
+    bytes."""
     value = np.uint64(0)
     shift = np.uint64(0)
     while pos < end and shift < 70:
@@ -147,7 +148,8 @@ def _taken(
 
 @compiled
 def _field(data: UInt8s, pos: int, end: int, wire: int) -> tuple[Any, Any, int]:
-    """(value or place, size, next position); position -1: it does not fit, or is a group."""
+    """Reads the value of a field: (value or place, size, next position); position -1: it does not fit, or is
+    a group."""
     zero = np.int64(0)
     if pos < 0:
         return zero, zero, -1

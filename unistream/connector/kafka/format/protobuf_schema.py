@@ -130,7 +130,7 @@ class Tables:
     lists: list[Elements] = field(default_factory=list)
 
     def message(self, descriptor: Any, wanted: pa.DataType, depth: int = 0) -> tuple[int, dict[str, Node]]:
-        """Its number, and its fields that columns are made of. Raises DoesNotFit."""
+        """Adds a message: its number, and its fields that columns are made of. Raises DoesNotFit."""
         if depth > DEPTH_MAX:
             raise DoesNotFit(f"messages are more than {DEPTH_MAX} deep in each other")
         number = len(self.rows)
@@ -260,7 +260,7 @@ def described_by(encoded: str, used: Sequence[tuple[str, str]], path: Sequence[i
 
 
 def _pool(files: Sequence[Any]) -> Any:
-    """Each file behind those that it imports; Google's own are there anyway."""
+    """A pool with each file behind those that it imports; Google's own are there anyway."""
     from google.protobuf import (  # noqa: F401  (registers them)
         descriptor_pool,
         duration_pb2,

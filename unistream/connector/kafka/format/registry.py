@@ -70,7 +70,7 @@ class SchemaRegistry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):
-    """Another schema that one uses. `name`: as which."""
+    """The reference of a schema to another one. `name`: as which."""
 
     name: str
     subject: str
@@ -86,7 +86,7 @@ class RegisteredSchema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RegistryClient:
-    """Used by one thread; the caller closes it. Answers are kept.
+    """A client of one registry, used by one thread; the caller closes it. Answers are kept.
 
     `serialized`: schemas of Protobuf are requested as descriptors in Base64, instead of their source.
     """

@@ -129,7 +129,8 @@ def encoded_headers(headers: Sequence[tuple[str, Blobs]], rows: int) -> Blobs:
 
 
 def sections(records: Outgoing, compression: Compression, bytes_max: int) -> Iterator[Section]:
-    """All of them, in batches of at most `bytes_max` uncompressed; a larger record has one of its own."""
+    """Divides records into batches of at most `bytes_max` uncompressed; a larger record has one of its
+    own."""
     ends = np.cumsum(records.sizes)
     first = 0
     while first < len(records):
@@ -196,7 +197,7 @@ def _compressed(payload: memoryview, compression: Compression) -> memoryview:
 
 @functools.cache
 def _kernels() -> ModuleType:
-    """Compiled at the first use; importing numba takes most of a second."""
+    """The loops, which are compiled at the first use; importing numba takes most of a second."""
     from unistream.connector.kafka.record import write_kernels
 
     return write_kernels

@@ -19,7 +19,7 @@ OFFSET, TIMESTAMP, KEY_START, KEY_LENGTH, VALUE_START, VALUE_LENGTH = range(6)
 
 @spliced
 def _sized(data: UInt8s, pos: int, end: int) -> tuple[Any, Any, int]:
-    """(start, length, next position) of length-prefixed bytes; next -1: they do not fit before `end`."""
+    """Reads length-prefixed bytes: (start, length, next position); next -1: they do not fit before `end`."""
     length, start = varint(data, pos, end)
     if start < 0 or length < -1 or length > end - start:
         return np.int64(0), np.int64(0), -1

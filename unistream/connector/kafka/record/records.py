@@ -78,7 +78,7 @@ class Framed:
         return replace(self, value_starts=self.key_starts, value_lengths=self.key_lengths)
 
     def at(self, cut: slice | Int64s) -> Framed:
-        """These rows, in this order."""
+        """A selection of the records: these rows, in this order."""
         return Framed(
             self.data,
             self.offsets[cut],

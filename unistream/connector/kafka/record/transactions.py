@@ -135,7 +135,7 @@ class Naming:
         return f"{self.begin}line"
 
     def is_of(self, transactional_id: str, jobs: Collection[str]) -> bool:
-        """It is a writer's of one of these jobs."""
+        """Whether the id is that of a writer of one of these jobs."""
         rest = transactional_id.removeprefix(self.begin)
         found = _OWNER.fullmatch(rest) if rest != transactional_id else None
         return found is not None and found[2] in {_UNSAFE.sub("_", job) for job in jobs}
@@ -203,7 +203,7 @@ def rewinds_of(label: int) -> int:
 
 
 def checkpoint_of(label: int) -> CheckpointId:
-    """Whose it is.
+    """The checkpoint that a label is of.
 
     >>> checkpoint_of(label_of(3, CheckpointId(7)))
     7

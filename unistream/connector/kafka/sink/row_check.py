@@ -53,7 +53,7 @@ class KafkaRowCheck:
         return {**self._too_large(batch, twice), **twice}
 
     def _too_large(self, batch: Batch, others: Collection[int]) -> Mapping[int, str]:
-        """`others`: rows that are not written."""
+        """Finds the rows whose records are too large for the topic. `others`: rows that are not written."""
         limit, encoder = self._bytes_max, self._encoder
         if limit is None or encoder is None:
             return {}

@@ -31,7 +31,7 @@ PATIENCE_S: Final = 2 * ANSWER_WITHIN_S  # more than a request with its repetiti
 
 
 class Sender:
-    """Used by one thread.
+    """Sends to the brokers of one topic; used by one thread.
 
     Args:
         producing: The connections.
@@ -65,7 +65,7 @@ class Sender:
 
     @property
     def is_idle(self) -> bool:
-        """All is written."""
+        """Whether all is written."""
         with self._changed:
             return not self._busy
 

@@ -187,8 +187,8 @@ class KafkaCommitter:
         return self._connections
 
     def _look_at_markers(self) -> None:
-        """Now and then: each commit has to be marked in its partitions. A job that may not write what is
-        missing says so, and goes on: it fails when it is started again."""
+        """Looks, now and then, whether each commit is marked in its partitions. A job that may not write what
+        is missing says so, and goes on: it fails when it is started again."""
         if time.monotonic() < self._look_s:
             return
         unmarked, self._unmarked = self._unmarked, []

@@ -182,8 +182,9 @@ class TopicLine:
         return refusal
 
     def take_over(self) -> tuple[set[str], UnistreamError | None]:
-        """When the first checkpoint of this job is complete, and has nothing to commit. Returns the jobs that
-        commit nothing more, whose transactions can be aborted; or why this job may not go on.
+        """Takes the line over when the first checkpoint of this job is complete, and has nothing to commit.
+        Returns the jobs that commit nothing more, whose transactions can be aborted; or why this job may not
+        go on.
 
         Raises as `claim`.
         """
@@ -208,7 +209,8 @@ class TopicLine:
         return self._succeeded(last.taken)
 
     def is_lost(self) -> bool:
-        """Another job has claimed the line since `last` was called first: none that this one may follow."""
+        """Whether another job has claimed the line since `last` was called first: none that this one may
+        follow."""
         found = self._producing.noted(self._naming.line, self._topic)
         if found is None:
             return False

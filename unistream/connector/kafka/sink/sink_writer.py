@@ -143,7 +143,7 @@ class KafkaSinkWriter:
                 self._send()
 
     def flush(self, end_of_input: bool) -> None:
-        """Everything is written to the topic; readers of committed rows do not see it yet."""
+        """Sends all rows to the topic; readers of committed rows do not see them yet."""
         with self._explained():
             self._send()
             crash_point("kafka.before_flush")

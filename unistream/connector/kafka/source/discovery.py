@@ -45,7 +45,7 @@ class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def stop(self) -> Offsets | None:
-        """None: the source never ends."""
+        """The offsets at which the source stops; None: it never ends."""
         return LATEST if self.bounded and self.stopping_offsets is None else self.stopping_offsets
 
 

@@ -265,7 +265,8 @@ class FetchThread:
             return
 
     def _last_answer(self, client: KafkaClient, answered: float, now: float) -> float:
-        """When Kafka last answered. Only a request distinguishes an idle topic from a dead broker."""
+        """The time at which Kafka last answered. Only a request distinguishes an idle topic from a dead
+        broker."""
         if now - answered < IDLE_CHECK_S:
             return answered
         try:

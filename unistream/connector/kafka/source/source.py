@@ -300,7 +300,8 @@ def _checked_options(
 
 
 def _checked_interval(interval_ms: int, options: KafkaOptions) -> int:
-    """0: it looks once."""
+    """The interval of the looks for partitions in ms; 0: there is one look. Raises ConfigError: it is no
+    whole number."""
     if type(interval_ms) is not int:
         raise ConfigError(
             f"partition_discovery_interval_ms must be a whole number of milliseconds, not {interval_ms!r}"
