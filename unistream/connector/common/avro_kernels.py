@@ -85,7 +85,7 @@ def _record(
     sizes: Int64s,
     valid: UInt8s,
 ) -> int:
-    """The place behind it; -1: there is none."""
+    """Reads a record: the place behind it; -1: there is none."""
     at = 0
     while at < len(operations):
         kind, null, argument, slot = operations[at]

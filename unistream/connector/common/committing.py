@@ -115,7 +115,7 @@ class TargetMemory(Generic[T]):
 
 
 def kept_snapshot(directory: str) -> str:
-    """`directory`, unless it is known that there is no snapshot any more; for messages."""
+    """The `directory`, for messages; "": it is known that there is no snapshot any more."""
     try:
         system, path = file_system(directory)
         return directory if not directory or system.exists(path) else ""
@@ -124,7 +124,8 @@ def kept_snapshot(directory: str) -> str:
 
 
 def changed_target(where: str, context: SinkContext, done: str, now: str) -> ConfigError:
-    """`where` is not the target that was committed to; `done` and `now`: what was there and what is there."""
+    """The error that `where` is not the target that was committed to; `done` and `now`: what was there and
+    what is there."""
     return ConfigError(
         f"{where}: sink {context.sink_uid!r} {done}, but {now}; nothing was written. Restore that state, or "
         "start from a savepoint that is no newer than what is there; or, to continue without the lost rows, "

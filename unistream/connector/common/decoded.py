@@ -28,7 +28,7 @@ class Decoded:
 
     @staticmethod
     def refused(schema: pa.Schema, bad: Int64s, reason: str) -> Decoded:
-        """No rows; all of these for one reason."""
+        """A result without rows; all of these are bad for one reason."""
         none = pa.RecordBatch.from_pylist([], schema)
         return Decoded(none, np.empty(0, np.int64), bad, pa.repeat(pa.scalar(reason), len(bad)))
 

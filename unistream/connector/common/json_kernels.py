@@ -326,7 +326,7 @@ def _read_integer(at: int, end: int, kind: int, traits: int) -> tuple[int, int, 
 
 @inner
 def _read_word(at: int, end: int, kind: int) -> tuple[int, int, int, int]:
-    """null, true, false, NaN, Infinity."""
+    """Reads one of null, true, false, NaN, Infinity."""
     begin = at
     negative = byte_at(at) == MINUS
     at, word = word_end(at + 1 if negative else at, end)

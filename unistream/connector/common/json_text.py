@@ -29,7 +29,7 @@ _NULL: Final = pa.scalar("null", pa.large_string())
 
 
 def json_rows(records: pa.RecordBatch, columns: Sequence[str] | None = None) -> pa.Array[Any]:
-    r"""One object for each row, as `pa.large_string()`. `columns`: which, in that order; None: all.
+    r"""The rows as objects, one for each, as `pa.large_string()`. `columns`: which, in that order; None: all.
 
     >>> json_rows(pa.record_batch({"a": [1, None], "b": ["x", 'y"']})).to_pylist()
     ['{"a":1,"b":"x"}', '{"a":null,"b":"y\\""}']

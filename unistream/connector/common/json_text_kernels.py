@@ -99,7 +99,8 @@ def find_not_utf8(text: UInt8s, bounds: Int64s, wrong: UInt8s) -> None:
 
 @inner
 def _utf8_size(at: int, end: int) -> int:
-    """Bytes of the character; 0: it is none (RFC 3629: neither too long, nor a surrogate, nor too large)."""
+    """How many bytes the character has; 0: it is none (RFC 3629: neither too long, nor a surrogate, nor too
+    large)."""
     first = byte_at(at)
     if first < 0x80:
         return 1

@@ -81,8 +81,8 @@ def by_values(records: pa.RecordBatch, columns: Sequence[pa.Array]) -> Iterator[
 
 
 def partition_folder(values: Mapping[str, str | None]) -> str:
-    """``origin=JFK/day=2013-01-01/`` of a table; values are percent-encoded, long ones truncated and hashed.
-    Readers of a table take the values from its log."""
+    """The folder of a partition of a table, such as ``origin=JFK/day=2013-01-01/``; values are
+    percent-encoded, long ones truncated and hashed. Readers of a table take the values from its log."""
     return "".join(
         f"{_encoded(name)}={NULL_PARTITION if value is None else _encoded(value)}/"
         for name, value in values.items()
@@ -103,7 +103,8 @@ def _encoded(text: str) -> str:
 
 
 def value_folder(column: str, value: str | None) -> str:
-    """``origin=JFK/``: from this name readers (Spark, DuckDB, pyarrow) take the value. See `folder_misfit`.
+    """The folder of one value, such as ``origin=JFK/``: from this name readers (Spark, DuckDB, pyarrow) take
+    the value. See `folder_misfit`.
 
     >>> value_folder("seen_at", "a/b c"), value_folder("seen_at", None)
     ('seen_at=a%2Fb%20c/', 'seen_at=__HIVE_DEFAULT_PARTITION__/')

@@ -81,7 +81,7 @@ def find_recorded(
     name: str,
     owner_of: Callable[[SourcePositions], int | None],
 ) -> SourcePositions:
-    """Up to which positions of a source the newest of `commits` has everything.
+    """Finds up to which positions of a source the newest of `commits` has everything.
 
     Args:
         table: For messages.

@@ -25,7 +25,7 @@ LINE_END: Final = np.uint8(0x0A)
 
 @inlined
 def is_blank(byte: int) -> bool:
-    """Whether it is one of JSON's four."""
+    """Whether a byte is one of JSON's four blanks."""
     return byte <= 0x20 and (byte == 0x20 or byte == 0x0A or byte == 0x0D or byte == 0x09)
 
 

@@ -21,7 +21,7 @@ def encoded_split(
     size: int = 0,
     rows: int | None = None,
 ) -> Split:
-    """`min_timestamp`, `size`, `rows`: see `Split`."""
+    """Makes a split with these data. `min_timestamp`, `size`, `rows`: see `Split`."""
     data = msgspec.msgpack.encode(split)
     return Split(id=split_id, data=data, min_timestamp=min_timestamp, size=size, rows=rows)
 

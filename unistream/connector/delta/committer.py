@@ -286,7 +286,7 @@ class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
     def _remember(
         self, table: LakeTable, checkpoint_id: int, writer: int | None, version: int | None = None
     ) -> None:
-        """`version` None: that of the snapshot."""
+        """Remembers what is committed. `version` None: that of the snapshot."""
         until = 0 if writer is None else self._opened_line().remembered(writer, checkpoint_id).until
         self._memory.remember(
             DeltaTarget(

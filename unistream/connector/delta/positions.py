@@ -66,7 +66,7 @@ def find_positions(
     name: str,
     held: Callable[[str], int | None],
 ) -> SourcePositions:
-    """Up to which positions of a source this version has everything.
+    """Finds up to which positions of a source this version has everything.
 
     `commit_of`: the commit of a version; None: it is not in the log. `held`: the transactions that this
     version has.

@@ -306,7 +306,7 @@ class TableLog:
             return -1  # it is a hint only
 
     def times(self) -> dict[int, int]:
-        """Version -> when its commit was written (ms since 1970), of all commits that are there. Raises
+        """The times at which the commits that are there were written: version -> ms since 1970. Raises
         Unreachable."""
         try:
             listed = self._files.get_file_info(pa_fs.FileSelector(LOG))

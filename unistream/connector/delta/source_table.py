@@ -204,7 +204,7 @@ class SourceTable:
         return renamed(replace(file, partition=partition), columns)
 
     def deleted_by_path(self) -> dict[str, bytes]:
-        """Path in the log -> which rows of the file were deleted. Raises ConfigError: they are too large
+        """Which rows of the files were deleted, by path in the log. Raises ConfigError: they are too large
         together."""
         found: dict[str, bytes] = {}
         total = 0

@@ -236,7 +236,7 @@ class FileSinkCommitter(TargetCommitter[tuple[int, CommitRecord | None], FileCom
             return list(pool.map(function, files))
 
     def _remove_losers(self) -> None:
-        """Staged files of attempts of which others have won: this commit is the only one."""
+        """Removes staged files of attempts of which others have won: this commit is the only one."""
         context = self._opened()
         if not context.exclusive and not context.checkpointing:
             for file in list(self._stage.staged(staging_owners(context.job, context.sink_uid))):

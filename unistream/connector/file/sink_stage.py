@@ -283,7 +283,7 @@ class FileStage:
         self._uploads.write_over(_mark(self._record_path(lineage, sink_uid, number)), _marked(record))
 
     def mark(self, lineage: str, sink_uid: str, number: int) -> str:
-        """URL of what `set_finished` makes."""
+        """The URL of what `set_finished` makes."""
         return str(self._system.unstrip_protocol(_mark(self._record_path(lineage, sink_uid, number))))
 
     def begin_line(self, line: FirstLine) -> None:

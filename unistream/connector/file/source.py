@@ -187,7 +187,7 @@ class FileSource:
 
     @property
     def dead_letter_schema(self) -> pa.Schema | None:
-        """Schema of the side output "dead-letters"; None: there is none."""
+        """The schema of the side output "dead-letters"; None: there is none."""
         return DEAD_LETTER_SCHEMA if self._on_bad_record == "dead-letter" else None
 
     @property
@@ -385,7 +385,7 @@ class FileSource:
 
 
 def _checked_paths(path: str | Sequence[str]) -> list[str]:
-    """Absolute. Raises ConfigError."""
+    """The paths, made absolute. Raises ConfigError."""
     paths = [path] if isinstance(path, str) else list(path)
     if not paths or not all(paths):
         raise ConfigError("a file source needs at least one path, and none may be empty")

@@ -62,7 +62,7 @@ def merged(
     manifests: Sequence[ManifestFile],
     write: Callable[[Any, Any, list[ManifestEntry]], ManifestFile],
 ) -> Iterator[ManifestFile]:
-    """All of `manifests`, the small ones as one.
+    """Yields all of `manifests`, the small ones as one.
 
     Args:
         table: That they are of.

@@ -23,8 +23,9 @@ def selected(
 
 
 def in_turns(parts: Sequence[Part[IcebergCommittable]]) -> list[Sequence[Part[IcebergCommittable]]]:
-    """All at once; or, if a sink got another mode or key while output was not committed, those of one kind
-    after the other, in the order of their checkpoints."""
+    """Divides parts into those that are committed together: all at once; or, if a sink got another mode or
+    key while output was not committed, those of one kind after the other, in the order of their
+    checkpoints."""
     staged = [one for part in parts for one in part.staged]
     if len({_kind(one) for one in staged}) < 2:
         return [list(parts)] if staged else []

@@ -100,7 +100,8 @@ def reads_doubles() -> bool:
 
 
 def _parsed(text: str) -> tuple[Transform[Any, Any], str, str]:
-    """Transform, column, and the name of the partition field, as Spark names it."""
+    """Splits a field of `partition_by`: transform, column, and the name of the partition field, as Spark
+    names it."""
     if not isinstance(text, str) or not text:
         raise ConfigError(f"partition_by is made of texts such as 'day(at)', not {text!r}")
     found = _CALL.fullmatch(text)
@@ -193,8 +194,8 @@ class Partitioner:
             yield tuple(None if step is None else next(values) for step in self._steps), rows
 
     def folder(self, key: Key) -> str:
-        """``origin=JFK/at_day=2013-01-01``; long values are truncated and hashed. Readers take the values
-        from the table."""
+        """The folder of a key, such as ``origin=JFK/at_day=2013-01-01``; long values are truncated and
+        hashed. Readers take the values from the table."""
         if not self._spec.fields:
             return ""
         path = self._spec.partition_to_path(Record(*key), self._schema)

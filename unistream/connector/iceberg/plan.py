@@ -106,7 +106,7 @@ class WritePlan:
         return pa.RecordBatch.from_arrays(columns, schema=self._fields)
 
     def write(self, key: Key, batches: Sequence[pa.RecordBatch], name: str) -> StagedFile:
-        """A durable file with these rows.
+        """Writes a durable file with these rows.
 
         Raises:
             ConfigError: no permission.

@@ -103,8 +103,8 @@ class _Parts:
 
 
 def new_snapshot_id(last: int) -> int:
-    """Greater than `last` and, as a rule, than all that were made before: the version of a table that a sink
-    reports is the greatest one."""
+    """An id greater than `last` and, as a rule, than all that were made before: the version of a table that a
+    sink reports is the greatest one."""
     at_ms = time.time_ns() // 1_000_000
     return max((at_ms << RANDOM_BITS) | random.getrandbits(RANDOM_BITS), last + 1)
 
@@ -354,7 +354,7 @@ def _filtered(
 
 
 def live_paths(table: Any) -> frozenset[str]:
-    """Data files of the head."""
+    """The paths of the data files of the head."""
     head = table.metadata.snapshot_by_name(BRANCH)
     return frozenset(
         entry.data_file.file_path

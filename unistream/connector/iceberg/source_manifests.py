@@ -112,7 +112,7 @@ def lake_file(entry: Entry, spec: PartitionSpec, schema: Schema) -> LakeFile:
 
 
 def partition_of(file: DataFile, spec: PartitionSpec) -> tuple[Any, ...]:
-    """Spec and values, by which deletes find their files."""
+    """The spec and the values of a partition, by which deletes find their files."""
     return spec.spec_id, values_of(file.partition)
 
 

@@ -138,7 +138,8 @@ class SourceTable:
         return [(one.timestamp_ms, one.snapshot_id) for one in self._table.metadata.snapshot_log]
 
     def recorded(self, snapshot: SnapshotFacts, connector: str, name: str) -> SourcePositions:
-        """Up to which positions of a source the snapshot has everything. Raises ConfigError: nobody knows."""
+        """Finds up to which positions of a source the snapshot has everything. Raises ConfigError: nobody
+        knows."""
         metadata = self._table.metadata
         return find_recorded(
             self._where.removeprefix("table "),

@@ -135,7 +135,7 @@ class LakeTable:
             )
 
     def commit(self, updates: tuple[Any, ...], requirements: tuple[Any, ...]) -> None:
-        """One step: all updates, if all requirements hold. The loaded table is the one after it.
+        """Commits in one step: all updates, if all requirements hold. The loaded table is the one after it.
 
         Raises:
             Conflict: they do not hold; nothing was changed.

@@ -61,7 +61,8 @@ class AskedRows:
         return label in self._labels
 
     def refused(self, records: pa.RecordBatch, places: pa.Array, label: int) -> dict[int, str]:
-        """Rows that are refused -> why. `places`: what each row is called; `label`: of those that are not."""
+        """Finds the rows that are refused: row -> why. `places`: what each row is called; `label`: of those
+        that are not."""
         with self._transaction() as connection:
             self._put(connection, records.select(self._schema.names), places)
             bad = self._tried(connection, records)

@@ -57,7 +57,8 @@ REPLACED: Final = (
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
-    """State of a committer: the job whose commits up to `until` it follows, and the last one of the sink."""
+    """The state of a committer: the job whose commits up to `until` it follows, and the last one of the
+    sink."""
 
     job: str
     until: int
@@ -349,7 +350,7 @@ class SqlCommitter:
             )
 
     def _remove(self, connection: Connection, parts: Sequence[SqlCommittable]) -> None:
-        """What is committed, and what nobody commits any more."""
+        """Removes staged rows that are committed, and those that nobody commits any more."""
         is_last = not self._context.checkpointing
         for stage, of_stage in _by_stage(parts).items():
             if not self._has_stage(connection, stage):  # it was empty, and dropped

@@ -139,7 +139,7 @@ class Database:
 
     @contextmanager
     def write(self, doing: str) -> Iterator[Connection]:
-        """One transaction.
+        """Opens a connection, and one transaction on it.
 
         Raises:
             ConfigError: the database refuses what is to be written.

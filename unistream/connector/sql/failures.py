@@ -67,7 +67,8 @@ def failure(
     limit: Limit | None = None,
     holders: Callable[[Limit], Sequence[str]] = lambda _: (),
 ) -> UnistreamError:
-    """`limit`: of a commit. `holders`: asks who holds locks of its table, for the sentence."""
+    """What an error of a database means for a job. `limit`: of a commit. `holders`: asks who holds locks of
+    its table, for the sentence."""
     orig: BaseException = error.orig or error
     text = str(orig).strip().partition("\n")[0]
     state, code = sqlstate(orig), sqlite_code(orig)

@@ -135,7 +135,7 @@ class Questions:
     # --- as the target would be written --------------------------------------------------------------
 
     def put(self, source: str, where: str) -> str:
-        """All rows of `source` into `where`."""
+        """A statement that puts all rows of `source` into `where`."""
         names, mark = self.columns, (PLACE,) if where == ROWS else ()
         order = "" if where == ROWS else f" ORDER BY {PLACE}"
         return (
@@ -144,11 +144,11 @@ class Questions:
         )
 
     def put_rest(self) -> str:
-        """What is not in `BAD` (PostgreSQL)."""
+        """A statement that puts the rows that are not in `BAD` (PostgreSQL)."""
         return f"{self.put(IN, ROWS)} AND {PLACE} NOT IN (SELECT {PLACE} FROM {BAD})"  # noqa: S608  (quoted)
 
     def put_seen(self) -> str:
-        """What was seen into the target: of each key the last one."""
+        """A statement that puts what was seen into the target: of each key the last one."""
         names = self.listed(self.columns)
         last = f"SELECT {names} FROM {SEEN}"  # noqa: S608  (quoted)
         if self._key:
@@ -160,7 +160,7 @@ class Questions:
         return f"INSERT INTO {self._target} ({names}) {last}{self._replacing(self._target)}"
 
     def put_one(self) -> str:
-        """One row into the target (SQLite)."""
+        """A statement that puts one row into the target (SQLite)."""
         names = self.listed(self.columns)
         return (
             f"INSERT INTO {self._target} ({names}) SELECT {names} FROM {ROWS} WHERE {PLACE} = ?"  # noqa: S608  (quoted)

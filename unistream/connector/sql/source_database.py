@@ -122,7 +122,7 @@ class ReadDatabase:
 
     @property
     def named(self) -> str:
-        """Table and database, for people."""
+        """The table and the database, for people."""
         return f"{SOURCE}: {self._reads} at {self.where}"
 
     def layout(
@@ -148,7 +148,7 @@ class ReadDatabase:
     # --- what there is ----------------------------------------------------------------------------
 
     def described(self) -> list[Described]:
-        """All columns. Raises ConfigError: there is no such table, or the query is refused."""
+        """Describes all columns. Raises ConfigError: there is no such table, or the query is refused."""
         layout = self.layout(pa.schema([]), None, ())
         with self._connected("looking at its columns") as connection:
             if self._reads.table is not None:

@@ -153,7 +153,7 @@ def remove_left(
 
 
 def remove_former(stage: Any, job: str) -> Delete:
-    """What other jobs of the line have staged, none of which commits any more."""
+    """A statement that removes what other jobs of the line have staged, none of which commits any more."""
     return sql_delete(stage).where(~stage.c[ATTEMPT].startswith(f"{job}-"))
 
 
@@ -173,8 +173,8 @@ def move(
     deletes: bool = False,
     forms: Forms = MappingProxyType({}),
 ) -> Any:
-    """Staged rows into the target, in their order; with a key the last row of each replaces what is there,
-    unless it `deletes`, see `remove_deleted`. `forms`: see `key_forms`."""
+    """A statement that puts staged rows into the target, in their order; with a key the last row of each
+    replaces what is there, unless it `deletes`, see `remove_deleted`. `forms`: see `key_forms`."""
     c = stage.c
     insert = _INSERTS[dialect](target)
     if not key:

@@ -163,7 +163,7 @@ class KafkaClient:
         return found
 
     def bounds(self, places: Collection[Place]) -> dict[Place, tuple[int, int]]:
-        """First offset that exists, and one past the last that may be read."""
+        """The first offset that exists in each partition, and one past the last that may be read."""
         wanted = [_topic_partition(*place) for place in places]
         with self._our_errors(f"reading the offsets of {_topics_of(places)}"):
             first = self._consumer.beginning_offsets(wanted, timeout_ms=LOOKUP_TIMEOUT_MS)
@@ -178,7 +178,7 @@ class KafkaClient:
         return {(found.topic, found.partition): (int(first[found]), int(end[found])) for found in wanted}
 
     def offsets_at(self, places: Collection[Place], time_ms: int) -> dict[Place, int | None]:
-        """First offset of a record with that time or a later one; None: there is none."""
+        """The first offset of a record with that time or a later one; None: there is none."""
         wanted = {_topic_partition(*place): time_ms for place in places}
         with self._our_errors(f"looking up time {time_ms} in {_topics_of(places)}"):
             found = self._consumer.offsets_for_times(wanted, timeout_ms=LOOKUP_TIMEOUT_MS)
@@ -240,7 +240,8 @@ class KafkaClient:
 
     @property
     def ends(self) -> dict[Place, int]:
-        """Topic and partition -> one past its last record, when a broker last said so."""
+        """The ends of partitions, by topic and partition: one past the last record, when a broker last said
+        so."""
         return dict(self._ends)
 
     def pause(self, position: Position) -> None:

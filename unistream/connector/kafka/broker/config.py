@@ -89,7 +89,7 @@ def source_properties(properties: Properties) -> Properties:
 
 
 def client_settings(bootstrap_servers: str, properties: Properties) -> dict[str, Any]:
-    """Arguments of a consumer with manual assignment and without automatic commits."""
+    """The arguments of a consumer with manual assignment and without automatic commits."""
     known = _known()
     given = {
         name: _typed(name, resolved(f"Kafka property {name!r}", properties[key]), known[name])

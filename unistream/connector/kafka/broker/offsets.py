@@ -132,7 +132,8 @@ def start_offsets(start: Offsets, places: Sequence[Place], answers: Answers) -> 
 
 
 def stop_offsets(stop: Offsets, places: Sequence[Place], answers: Answers) -> dict[Place, int]:
-    """One past the last record to read in each partition. An offset that does not exist yet is waited for.
+    """The offsets to stop at: one past the last record to read in each partition. An offset that does not
+    exist yet is waited for.
 
     Raises:
         ConfigError: they are for other partitions than these, or the group does not have them.

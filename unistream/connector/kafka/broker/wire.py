@@ -298,7 +298,7 @@ class Producing(Connections):
             raise OutcomeUnknown(str(error)) from error
 
     def open_ids(self, begin: str) -> list[str]:
-        """Transactional ids that begin so, of all transactions that hold back readers."""
+        """The transactional ids that begin so, of all transactions that hold back readers."""
         found = self.asked(
             "listing transactions", lambda admin: admin.list_transactions(state_filters=["Ongoing"])
         )

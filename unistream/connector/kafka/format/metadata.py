@@ -14,7 +14,8 @@ from unistream.connector.kafka.record.records import Framed
 
 
 def metadata_column(framed: Framed, topic: str, partition: int, what: str, kind: pa.DataType) -> pa.Array:
-    """One value for each record. `what`: a key of `unistream.connector.kafka.format.layout.METADATA`.
+    """Makes a column with a value for each record. `what`: a key of
+    `unistream.connector.kafka.format.layout.METADATA`.
 
     Raises:
         pa.ArrowInvalid, ValueError: of one of the records it has no such value.

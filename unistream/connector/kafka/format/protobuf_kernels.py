@@ -104,7 +104,7 @@ def _unfolded(value: Any) -> Any:
 
 @compiled
 def _place(fields: Int64s, low: int, high: int, number: int, wire: int) -> int:
-    """The field, -1: it is none of these, -2: it has another wire type."""
+    """Finds a field in the table: -1: it is none of these, -2: it has another wire type."""
     for at in range(low, high):
         if fields[at, 0] == number:
             packed = fields[at, 5] >= 0 and wire == SIZED  # a text or a message is SIZED anyway

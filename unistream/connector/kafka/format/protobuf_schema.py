@@ -214,7 +214,7 @@ def _check_fits(name: str, kind: pa.DataType, wanted: pa.DataType) -> None:
 
 
 def described(message: ProtobufMessage) -> Any:
-    """The descriptor. Raises ConfigError."""
+    """The descriptor of a message. Raises ConfigError."""
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
     from google.protobuf.message import DecodeError
 

@@ -70,7 +70,7 @@ class Framed:
         return self.rows(low, high)
 
     def rows(self, low: int, high: int) -> Framed:
-        """Rows [low, high); shares the memory."""
+        """The rows [low, high), which share the memory."""
         return self if low == 0 and high >= len(self) else self.at(slice(low, high))
 
     def keys(self) -> Framed:

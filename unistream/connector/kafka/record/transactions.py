@@ -119,7 +119,7 @@ class Naming:
         return Naming(begin)
 
     def owner(self, attempt: AttemptId) -> str:
-        """Begin of all ids of one attempt of one subtask."""
+        """What all ids of one attempt of one subtask begin with."""
         return f"{self.begin}{attempt.index}.{_UNSAFE.sub('_', attempt.job)}-{attempt.attempt}."
 
     def id_of(self, owner: str, number: int) -> str:
@@ -131,7 +131,7 @@ class Naming:
 
     @property
     def line(self) -> str:
-        """Group in which the line of jobs is recorded, and id of the transactions that do so."""
+        """The group in which the line of jobs is recorded, and the id of the transactions that do so."""
         return f"{self.begin}line"
 
     def is_of(self, transactional_id: str, jobs: Collection[str]) -> bool:

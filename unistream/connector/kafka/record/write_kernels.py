@@ -33,7 +33,7 @@ def _put_varint(out: UInt8s, to: int, value: Any) -> int:
 
 @spliced
 def _put(out: UInt8s, to: int, data: UInt8s, start: Any, length: Any) -> int:
-    """Length-prefixed bytes; length -1: null."""
+    """Writes length-prefixed bytes; length -1: null."""
     to = _put_varint(out, to, length)
     if length > 0:
         out[to : to + length] = data[start : start + length]

@@ -111,7 +111,7 @@ class KafkaCommitter:
         self._remembered = self._line.remembered()
 
     def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
-        """All transactions of the request.
+        """Commits all transactions of the request.
 
         Raises:
             ConfigError: one of them is lost, and that fails the job; or another job writes this line, and
@@ -257,7 +257,7 @@ class KafkaCommitter:
         ]
 
     def _commit(self, one: KafkaCommittable) -> Ended:
-        """DONE, or how it is lost."""
+        """Commits one transaction: DONE, or how it is lost."""
         ended = self._producing.end(one.transactional_id, one.producer, commit=True)
         if ended is Ended.DONE:
             return ended

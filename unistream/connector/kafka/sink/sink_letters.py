@@ -32,7 +32,7 @@ _RECORD: Final = pa.schema([("offset", pa.int64()), ("value", pa.binary()), ("he
 
 
 def letters_in_topic(target: Target) -> pa.Table:
-    """All rows of the topic, in the types that JSON has for them; columns in headers are bytes.
+    """Reads all rows of the topic, in the types that JSON has for them; columns in headers are bytes.
 
     Raises:
         ConfigError: there is no such topic; its values are no objects; or the sink writes no JSON.

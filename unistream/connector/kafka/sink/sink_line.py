@@ -35,8 +35,8 @@ CHOICES: Final = "; or set on_rewind='allow_duplicates' and accept duplicates"
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """Metadata of the record. `is_rewind`: the job has noted a rewind, and committed nothing since. `taken`:
-    the job that has taken the line over from it, and committed nothing yet."""
+    """The metadata of the record. `is_rewind`: the job has noted a rewind, and committed nothing since.
+    `taken`: the job that has taken the line over from it, and committed nothing yet."""
 
     job: str
     is_rewind: bool = False
@@ -57,7 +57,7 @@ class Last(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
-    """State of a committer: the job whose commits up to checkpoint `until` this one follows."""
+    """The state of a committer: the job whose commits up to checkpoint `until` this one follows."""
 
     job: str
     until: int

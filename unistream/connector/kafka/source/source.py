@@ -201,7 +201,7 @@ class KafkaSource:
 
     @property
     def dead_letter_schema(self) -> pa.Schema | None:
-        """Schema of the side output "dead-letters"; None: there is none."""
+        """The schema of the side output "dead-letters"; None: there is none."""
         return DEAD_LETTER_SCHEMA if self._on_bad_record == "dead-letter" else None
 
     def lineage_datasets(self) -> list[LineageDataset]:
