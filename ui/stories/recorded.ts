@@ -9,7 +9,7 @@ import type {
   JobDetails,
   JobExplained,
   JobInfo,
-  JobLine,
+  JobLogLine,
   JobTimeline,
   JobsPage,
   LettersPage,
@@ -35,7 +35,7 @@ export interface Bodies {
   readonly checkpoints: CheckpointsInfo;
   readonly state: SnapshotContents;
   readonly commits: JobCommits;
-  readonly log: readonly JobLine[];
+  readonly log: readonly JobLogLine[];
   readonly explain: JobExplained;
   readonly vertices: Vertices;
   readonly letters: LettersPage;
@@ -87,7 +87,7 @@ export function answered(changed: Partial<Bodies> = {}): Record<string, Answer> 
 
 export const DETAILS = ANSWERS.get(`/jobs/${RECORDED}`) as JobDetails;
 
-const LINE: JobLine = {
+const LINE: JobLogLine = {
   seq: 1,
   at_ms: NOW_MS - 2_000,
   level: "WARNING",
