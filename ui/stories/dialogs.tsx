@@ -85,7 +85,8 @@ const WIDTHS: readonly (readonly [State, Answer, string])[] = [
 ];
 
 function asked(name: string, action: Operation["action"], step: Step, more: Partial<Operation>): Operation {
-  const first = begun({ id: name, job: RECORDED, action, startedMs: NOW_MS, wanted: {} });
+  // now: this browser forgets what was asked for a day ago, whenever the rest was recorded
+  const first = begun({ id: name, job: RECORDED, action, startedMs: Date.now(), wanted: {} });
   return { ...first, step, ...more };
 }
 
