@@ -489,7 +489,7 @@ def test_a_topic_that_is_removed_while_a_job_writes_to_it(
     parts: Parts, monkeypatch: pytest.MonkeyPatch, delivery: str
 ) -> None:
     for module in ("send", "sink_topic"):
-        monkeypatch.setattr(f"unistream.connector.kafka.{module}.REMOVED_AFTER_S", 1.0)
+        monkeypatch.setattr(f"unistream.connector.kafka.sink.{module}.REMOVED_AFTER_S", 1.0)
     writer = parts.writer(parts.sink(delivery=delivery))
     writer.write(batch(1, 2))
     writer.flush(end_of_input=False)
