@@ -19,6 +19,10 @@ from unistream.port.sink import Committer
 from unistream.port.source import SplitDiscovery
 
 ENTRY_POINT_GROUP: Final = "unistream.connectors"
+FORMER_COMMITTERS: Final = "unistream.committers"
+"""The group of packages that declare a committer by its function alone."""
+FORMER_CATALOGUE: Final = "unistream.catalogue"
+"""The group of packages whose `ConnectorInfo` stands apart from the function that makes the discovery."""
 STORED_AS: Final = {"files": "file"}
 """Names under which snapshots store the committables of a connector, where they are not its own."""
 
@@ -166,12 +170,14 @@ def create_discovery(info: SourceInfo) -> SplitDiscovery:
             options.
     """
     found = _info(info.connector)
-    if found is None or not found.discovery:
-        ours = [name for name, one in BUILT_IN.items() if one.discovery]
+    if found is None:
+        names = sorted({name for name, one in BUILT_IN.items() if one.discovery} | _theirs())
         raise ConfigError(
-            f"unknown connector {info.connector!r}; known are {_names(ours)} "
+            f"unknown connector {info.connector!r}; known are {', '.join(names)} "
             f"(others come with packages that declare the entry point group {ENTRY_POINT_GROUP!r})"
         )
+    if not found.discovery:
+        raise ConfigError(f"connector {info.connector!r} has no source: its ConnectorInfo names no discovery")
     return cast(DiscoveryFactory, load(info.connector, found.discovery))(info)
 
 
@@ -184,21 +190,30 @@ def committer_of(connector: str, committables: Sequence[bytes]) -> Committer:
         CorruptSnapshot: a committable cannot be read.
     """
     found = _info(STORED_AS.get(connector, connector))
-    if found is None or not found.committer:
-        ours = [name for name, one in BUILT_IN.items() if one.committer]
+    if found is None:
+        names = sorted({name for name, one in BUILT_IN.items() if one.committer} | _theirs())
         raise ConfigError(
-            f"the committer of connector {connector!r} is not installed; installed are {_names(ours)} "
+            f"the committer of connector {connector!r} is not installed; installed are {', '.join(names)} "
             f"(packages add others in the entry point group {ENTRY_POINT_GROUP!r})"
+        )
+    if not found.committer:
+        raise ConfigError(
+            f"connector {connector!r} declares no committer that is made without the pipeline: its "
+            "ConnectorInfo names none"
         )
     return cast(CommitterFactory, load(connector, found.committer))(committables)
 
 
 def _info(name: str) -> ConnectorInfo | None:
-    target = installed(ENTRY_POINT_GROUP).get(name)
-    if name in BUILT_IN or target is None:
-        return BUILT_IN.get(name)
-    return declared(name, target)
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    target, committer = installed(ENTRY_POINT_GROUP).get(name), installed(FORMER_COMMITTERS).get(name)
+    found = None if target is None else declared(name, target)
+    if committer is None or (found is not None and found.committer):
+        return found
+    return msgspec.structs.replace(found or ConnectorInfo(summary=""), committer=committer)
 
 
-def _names(ours: Sequence[str]) -> str:
-    return ", ".join(sorted({*ours, *installed(ENTRY_POINT_GROUP)} - {*BUILT_IN} | {*ours}))
+def _theirs() -> set[str]:
+    """The names that installed packages declare."""
+    return {*installed(ENTRY_POINT_GROUP), *installed(FORMER_COMMITTERS)} - {*BUILT_IN}

@@ -17,7 +17,13 @@ import msgspec
 
 from unistream.base.errors import ConfigError
 from unistream.base.plugins import load
-from unistream.connector.catalogue import BUILT_IN, ENTRY_POINT_GROUP, ConnectorInfo, declared
+from unistream.connector.catalogue import (
+    BUILT_IN,
+    ENTRY_POINT_GROUP,
+    FORMER_CATALOGUE,
+    ConnectorInfo,
+    declared,
+)
 
 _OURS: Final = "unistream"
 _ARGUMENT: Final = re.compile(r"(\w+(?:, \w+)*): (.*)")
@@ -60,7 +66,8 @@ def connectors() -> list[ListedConnector]:
         for name, info in BUILT_IN.items()
         if info.source or info.sink
     ]
-    theirs = [_declared(point) for point in entry_points(group=ENTRY_POINT_GROUP)]
+    groups = (ENTRY_POINT_GROUP, FORMER_CATALOGUE)  # what the second says of a connector counts
+    theirs = [_declared(point) for group in groups for point in entry_points(group=group)]
     found = {one.name: one for one in (*theirs, *ours)}
     return [found[name] for name in sorted(found)]
 

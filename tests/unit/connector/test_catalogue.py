@@ -15,13 +15,13 @@ from unistream.connector.listed import ConnectorOption, connector, connectors, d
 ROOT = Path(__file__).parents[3]
 
 
-def install(folder: Path, name: str, target: str, code: str) -> None:
+def install(folder: Path, name: str, target: str, code: str, group: str = "unistream.connectors") -> None:
     """A package `made` that declares a connector."""
     (folder / "made.py").write_text(code)
     about = folder / "made-1.2.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: made\nVersion: 1.2\n")
-    (about / "entry_points.txt").write_text(f"[unistream.connectors]\n{name} = {target}\n")
+    (about / "entry_points.txt").write_text(f"[{group}]\n{name} = {target}\n")
 
 
 def test_every_source_and_sink_of_ours_is_in_the_list() -> None:
@@ -55,8 +55,9 @@ def test_an_argument_has_a_name_a_default_and_a_meaning() -> None:
     )
 
 
+@pytest.mark.parametrize("group", ["unistream.connectors", "unistream.catalogue"])
 def test_a_connector_of_another_package_is_one_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = """
 import unistream as us
@@ -72,7 +73,7 @@ class MadeSink:
 
 CONNECTOR = us.ConnectorInfo(summary="Made.", sink="made:MadeSink", source="made:Nothing", promise="none")
 """
-    install(tmp_path, "made", "made:CONNECTOR", code)
+    install(tmp_path, "made", "made:CONNECTOR", code, group)
     monkeypatch.delitem(sys.modules, "made", raising=False)  # that of another test
     monkeypatch.syspath_prepend(str(tmp_path))
     found = {one.name: one for one in connectors()}["made"]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.eventually import WAIT_S
 from unistream.base.errors import ConfigError
-from unistream.connector.catalogue import BUILT_IN, create_discovery
+from unistream.connector.catalogue import BUILT_IN, committer_of, create_discovery
 from unistream.connector.datagen import DatagenSource, Sequential
 from unistream.model.graph import SourceInfo
 
@@ -47,6 +47,13 @@ def test_a_connector_is_loaded_when_it_is_asked_for() -> None:
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=WAIT_S
     )
     assert run.stdout.split() == ["unistream.connector.catalogue"]
+
+
+def test_a_connector_without_a_source_or_a_committer_says_so() -> None:
+    with pytest.raises(ConfigError, match="connector 'print' has no source"):
+        create_discovery(info("print"))
+    with pytest.raises(ConfigError, match="connector 'print' declares no committer"):
+        committer_of("print", [b""])
 
 
 PLUGIN = """

@@ -357,11 +357,20 @@ CONNECTOR = ConnectorInfo(summary="Noted.", committer="noted_sink:committer_of")
 """
 
 
-def test_installed_packages_add_committers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "entry_point",
+    [
+        pytest.param("[unistream.connectors]\nnoted = noted_sink:CONNECTOR\n", id="a ConnectorInfo"),
+        pytest.param("[unistream.committers]\nnoted = noted_sink:committer_of\n", id="the function alone"),
+    ],
+)
+def test_installed_packages_add_committers(
+    entry_point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     metadata = tmp_path / "noted-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: noted\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[unistream.connectors]\nnoted = noted_sink:CONNECTOR\n")
+    (metadata / "entry_points.txt").write_text(entry_point)
     (tmp_path / "noted_sink.py").write_text(PLUGIN)
     monkeypatch.syspath_prepend(tmp_path)
     item = listed({2: [str(tmp_path / "note").encode()]}, "own", "noted")
