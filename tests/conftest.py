@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import budget, crashed, goes_on
+from tests import budget, crashed, goes_on, own_network
 from tests.examples import register_profiles, scale
 from tests.nightly import is_due
 from tests.postgres import PostgresServer
@@ -40,6 +40,7 @@ SERVERS = pytest.StashKey[ExitStack]()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[SERVERS] = ExitStack()
     config.pluginmanager.register(crashed)
+    config.pluginmanager.register(own_network)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as with `&`: what tests start would inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     prepare_environment()

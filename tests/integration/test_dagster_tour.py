@@ -11,16 +11,16 @@ from deltalake import DeltaTable
 
 from tests.guide_page import GUIDE, reader, steps_of
 from tests.integration.dagster_service import OF_DAGSTER_MATRIX
-from tests.own_network import own_network
 
 pytestmark = [OF_DAGSTER_MATRIX, pytest.mark.kafka]
 
 SWITCH_ON = re.compile(r"`(dagster schedule start [^`]+)`")
 
 
+@pytest.mark.own_network
 def test_the_tour_is_as_it_says(tmp_path: Path) -> None:
     page = (GUIDE / "tour.md").read_text(encoding="utf-8")
-    with own_network(), reader(tmp_path) as typist:
+    with reader(tmp_path) as typist:
         typist.assert_as_said(steps_of(page))
         jobs = [line.split()[1:3] for line in typist.printed.splitlines() if " orders " in line]
         assert jobs == [["orders", "FINISHED"]] * 3, (

@@ -17,15 +17,15 @@ from kafka import KafkaProducer
 
 from tests.eventually import WAIT_S, eventually
 from tests.guide_page import GUIDE, ROOT, Reader, reader, steps_of
-from tests.own_network import own_network
 
 pytestmark = [pytest.mark.kafka]
 
 RUN = re.compile(r"^unistream run sales:sales .*$", re.MULTILINE)
 
 
+@pytest.mark.own_network
 def test_readme_and_tour_until_the_first_test(tmp_path: Path) -> None:
-    with own_network(), reader(tmp_path) as typist:
+    with reader(tmp_path) as typist:
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
         typist.assert_as_said(steps_of(readme))
         assert_definitions_are_loaded(typist.folder)

@@ -6,7 +6,6 @@ The cheap ones at each commit, the others at night; the tour and a connector's p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +14,6 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.guide_page import GUIDE, Reader, Step, reader, steps_of
-from tests.own_network import own_network
 from unistream.connector.kafka.format.decode import DEAD_LETTER_SCHEMA
 from unistream.dagster.run.translator import lineage_of
 
@@ -29,9 +27,16 @@ def pages() -> Iterator[Any]:
     for path in sorted(GUIDE.glob("*.md")):
         steps = steps_of(path.read_text(encoding="utf-8"))
         if steps and path.stem not in ELSEWHERE:
-            yield pytest.param(path.stem, steps, id=path.stem)
+            yield pytest.param(path.stem, steps, id=path.stem, marks=network_of(steps))
         if path.stem == "datastream":
-            yield pytest.param(path.stem, steps[:-1], id=f"{path.stem} until it runs")
+            yield pytest.param(
+                path.stem, steps[:-1], id=f"{path.stem} until it runs", marks=network_of(steps[:-1])
+            )
+
+
+def network_of(steps: list[Step]) -> list[pytest.MarkDecorator]:
+    wants_usual_ports = any(step.text.startswith(USUAL_PORTS) for step in steps)
+    return [pytest.mark.own_network] if wants_usual_ports else []
 
 
 def _dagster(names: Names, _: Reader) -> None:
@@ -60,8 +65,7 @@ BESIDES: Final[dict[str, Callable[[Names, Reader], None]]] = {
 
 @pytest.mark.parametrize(("page", "steps"), list(pages()))
 def test_a_page_is_typed(page: str, steps: list[Step], tmp_path: Path) -> None:
-    alone = any(step.text.startswith(USUAL_PORTS) for step in steps)
-    with own_network() if alone else nullcontext(), reader(tmp_path, SESSION.get(page, "__main__")) as typist:
+    with reader(tmp_path, SESSION.get(page, "__main__")) as typist:
         names = typist.assert_as_said(steps)
         if page in BESIDES:
             BESIDES[page](names, typist)

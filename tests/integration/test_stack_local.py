@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from typer.testing import CliRunner
 
 import unistream as us
 from tests.eventually import WAIT_S
-from tests.own_network import own_network
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.cli.stack import app
 from unistream.connector.catalogue import create_discovery
@@ -44,13 +42,7 @@ def _run(*arguments: str, folder: Path) -> str:
     return result.stdout
 
 
-@pytest.fixture
-def network() -> Iterator[None]:
-    with own_network():
-        yield
-
-
-@pytest.mark.usefixtures("network")
+@pytest.mark.own_network
 def test_up_twice_status_logs_down_and_data_survive(tmp_path: Path):
     """On the usual ports, or where it must be on another one, and says so."""
     try:
@@ -164,21 +156,21 @@ def test_a_stack_leaves_alone_what_ran_before(tmp_path: Path):
         stack.down(tmp_path)
 
 
+@pytest.mark.own_network
 def test_a_broker_for_people_makes_a_topic_for_who_writes_and_none_for_who_reads(tmp_path: Path):
-    with own_network():
-        try:
-            [kafka, *_] = stack.up(tmp_path, ["kafka"], as_usual=True)
-            assert kafka.address == "127.0.0.1:9092"
-            source = us.KafkaSource(
-                bootstrap_servers=kafka.address, topic="mistyped", schema=pa.schema([("n", pa.int64())])
-            )
-            with pytest.raises(ConfigError, match="topic 'mistyped' does not exist"):
-                create_discovery(source.info()).discover()
-            with closing(KafkaProducer(bootstrap_servers=kafka.address)) as producer:
-                producer.send("written", b"1").get(timeout=WAIT_S)
-            assert topic_partitions(kafka.address) == {"written": 1}
-        finally:
-            stack.down(tmp_path)
+    try:
+        [kafka, *_] = stack.up(tmp_path, ["kafka"], as_usual=True)
+        assert kafka.address == "127.0.0.1:9092"
+        source = us.KafkaSource(
+            bootstrap_servers=kafka.address, topic="mistyped", schema=pa.schema([("n", pa.int64())])
+        )
+        with pytest.raises(ConfigError, match="topic 'mistyped' does not exist"):
+            create_discovery(source.info()).discover()
+        with closing(KafkaProducer(bootstrap_servers=kafka.address)) as producer:
+            producer.send("written", b"1").get(timeout=WAIT_S)
+        assert topic_partitions(kafka.address) == {"written": 1}
+    finally:
+        stack.down(tmp_path)
 
 
 def test_missing_programs_and_unknown_servers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
