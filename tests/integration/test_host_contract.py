@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from tests.eventually import WAIT_S
+from tests.integration.crash_runs import OF_MATRIX
 from tests.single_messages import decode_single
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import TaskManagerId
@@ -33,6 +34,7 @@ from unistream.port.host import LostListener, TaskManagerSpec, WorkerHost
 
 START_S = WAIT_S
 STOP_S = WAIT_S
+MANY = 100
 SILENT_S = 600  # heartbeat.timeout: what is noticed in a test, is noticed sooner
 
 MakeHost = Callable[[LostListener], WorkerHost]
@@ -167,6 +169,21 @@ def test_a_killed_worker_is_reported_at_once_and_the_others_live(
         master.await_heartbeat(other.id)
     finally:  # if it does not come, this says why
         assert list(losses.reported.queue) == []
+
+
+@OF_MATRIX
+def test_each_of_many_killed_workers_leaves_the_others_alone(
+    start: StartWorker, master: Master, losses: Losses
+) -> None:
+    """Spark repeats the task of a killed worker, which must not end the daemon from which all are forked."""
+    witness = start()
+    master.await_workers(1)
+    for _ in range(MANY):
+        victim = start()
+        os.kill(master.await_workers(1)[victim.id], signal.SIGKILL)
+        assert losses.next()[0] == victim.id
+        master.await_heartbeat(witness.id)
+    assert losses.reported.empty()
 
 
 def test_a_killed_worker_can_be_replaced_at_once(start: StartWorker, master: Master, losses: Losses) -> None:

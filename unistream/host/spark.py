@@ -42,7 +42,7 @@ from unistream.host.executor import executor_host
 from unistream.host.logs import log_path
 from unistream.host.processes import Processes, below
 from unistream.host.roster import Roster
-from unistream.host.spark_application import LiveSpark, SparkApplication
+from unistream.host.spark_application import LiveSpark, SparkApplication, begin_job_group
 from unistream.host.spark_errors import failed_task, in_words, unusable_python
 from unistream.host.spark_status import SparkStatus, SparkTask
 from unistream.host.spark_wait import PlaceWait
@@ -225,7 +225,7 @@ class _Worker:
             spark = self._spark = self._application.living()
             title = self._spec.purpose or "unistream"
             what = f"{title} (TaskManager {self._spec.id})"
-            spark.context.setJobGroup(self._group, what, interruptOnCancel=True)
+            begin_job_group(spark.context, self._group, what)
             spark.context.setLocalProperty(STAGE_NAME, title)  # this thread starts no other job
             if self._stopping.is_set():  # meanwhile: a new Spark takes its time
                 reason = "it was stopped before it was started"

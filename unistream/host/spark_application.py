@@ -65,6 +65,18 @@ class LiveSpark:
             return False
 
 
+def begin_job_group(context: SparkContext, group: str, title: str) -> None:
+    """The jobs that this thread starts from now on belong to `group`, so that they can be cancelled together.
+
+    Cancelling interrupts no thread of an executor. One that is interrupted while it waits for a new Python
+    worker (a task that is repeated) takes that for a time-out, believes that the daemon from which Python
+    workers are forked is gone, and starts another one; all workers of the executor die with the former one
+    (Spark 4.3: PythonWorkerFactory, "Lost connection to Python daemon"). Without it Spark kills the
+    Python worker of a cancelled task after `spark.python.task.killTimeout`.
+    """
+    context.setJobGroup(group, title, interruptOnCancel=False)
+
+
 class SparkApplication:
     """Thread-safe.
 

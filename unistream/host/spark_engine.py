@@ -33,7 +33,7 @@ from unistream.base.config import TMP_DIRS, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId
 from unistream.core.graph import StagePlan
-from unistream.host.spark_application import SparkApplication
+from unistream.host.spark_application import SparkApplication, begin_job_group
 from unistream.host.spark_errors import failed_task, in_words, unusable_python
 from unistream.host.spark_master import attempts_max
 from unistream.host.spark_progress import PlannedStage, RunProgress, planned_commit, planned_stages
@@ -228,7 +228,7 @@ class _SparkJob:
             return self._failed(TaskFailure(kind="ConfigError", message=str(error), recoverable=False))
         self._context = context
         self._run.listener.page(context.uiWebUrl)
-        context.setJobGroup(self._group, f"{self._run.job.graph.name}: {self._what}", interruptOnCancel=True)
+        begin_job_group(context, self._group, f"{self._run.job.graph.name}: {self._what}")
         reports = reports_accumulator(context)
         progress = RunProgress(
             SparkStatus(context, self._group),
