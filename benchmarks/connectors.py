@@ -71,14 +71,14 @@ def write(bootstrap: str, topic: str, values: Iterable[Any]) -> None:
 
     from unistream.connector.kafka.broker.wire import Producing
     from unistream.connector.kafka.record.batches import sections
-    from unistream.connector.kafka.sink.outgoing import Encoder, Layout
+    from unistream.connector.kafka.sink.outgoing import Encoder, KafkaRecordLayout
     from unistream.connector.kafka.sink.send import Sender
     from unistream.connector.kafka.sink.sink_writer import BATCH_BYTES
     from unistream.model.elements import Batch
 
     producing = Producing(bootstrap, {})
     sender = Sender(producing, topic, producing.topic(topic))
-    encoder = Encoder(Layout(format="bytes", values=("value",)), sender.partitions)
+    encoder = Encoder(KafkaRecordLayout(format="bytes", values=("value",)), sender.partitions)
     producer = producing.begin(f"fill-{topic}", 600_000)
     sender.begin(f"fill-{topic}", producer)
     for page in values:

@@ -75,10 +75,10 @@ def read(bootstrap: str, kind: str, splits: list[Split]) -> Reading:
 
 
 def prefix(bootstrap: str, share: float) -> list[Split]:
-    from unistream.connector.kafka.broker.client import Position
+    from unistream.connector.kafka.broker.client import KafkaPosition
 
     return [
-        Position(topic=TOPIC, partition=p, offset=0, stop=int(end * share)).split()
+        KafkaPosition(topic=TOPIC, partition=p, offset=0, stop=int(end * share)).split()
         for p, end in end_offsets(bootstrap, TOPIC).items()
     ]
 

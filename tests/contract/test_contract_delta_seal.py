@@ -16,7 +16,7 @@ from tests.contract.sinks.run import SinkRun
 from unistream.connector.common import StageFiles
 from unistream.connector.delta import DeltaSink
 from unistream.connector.delta.compaction import Compactor
-from unistream.connector.delta.table import LakeTable
+from unistream.connector.delta.table import DeltaSinkTable
 
 FILES = 6
 Rows = dict[int, int]
@@ -64,7 +64,7 @@ FOREIGN: dict[str, tuple[Callable[[DeltaTable], Any], Callable[[Rows], Rows]]] =
 """What it does, and what that makes of the rows."""
 
 
-def compact(table: Path, tables: type[LakeTable]) -> None:
+def compact(table: Path, tables: type[DeltaSinkTable]) -> None:
     compactor = Compactor(str(table), {}, StageFiles(str(table), {}, "the table"), 2, tables)
     compactor.committed(2)
     compactor.wait()
@@ -92,7 +92,7 @@ def test_others_that_began_before_a_compaction_of_the_only_sink(tmp_path: Path, 
     table = made_by_one_sink(tmp_path / "t")
     theirs, then = FOREIGN[foreign]
     stale = DeltaTable(table)
-    compact(table, LakeTable)
+    compact(table, DeltaSinkTable)
     assert len(DeltaTable(table).file_uris()) == 1
     try:
         theirs(stale)
@@ -108,7 +108,7 @@ def test_others_between_a_compaction_and_its_seal_are_noticed_at_once(tmp_path: 
     theirs, then = FOREIGN[foreign]
     waiting = [DeltaTable(table)]
 
-    class Interfered(LakeTable):
+    class Interfered(DeltaSinkTable):
         def seal(self, note: str) -> None:
             while waiting:
                 theirs(waiting.pop())

@@ -21,7 +21,7 @@ from kafka.errors import (
 from kafka.net.manager import KafkaConnectionManager
 
 from unistream.base.errors import ConfigError, Unreachable
-from unistream.connector.kafka.broker.wire import Ended, Producing
+from unistream.connector.kafka.broker.wire import Producing, TransactionEnd
 from unistream.connector.kafka.record.transactions import ProducerId
 from unistream.testing.devtools.kafka_tools import create_topic
 
@@ -53,14 +53,14 @@ def test_a_transaction_from_its_begin_to_its_end(kafka: str) -> None:
         assert producing.open_ids(name) == [name]
         assert producing.recorded(name, topic) is None, "not before it is committed"
         assert producing.committed([name, "never used"]) == {}
-        assert [producing.end(name, first, commit=True) for _ in range(2)] == [Ended.DONE] * 2
-        assert producing.end(name, first, commit=False) is Ended.OTHERWISE
+        assert [producing.end(name, first, commit=True) for _ in range(2)] == [TransactionEnd.DONE] * 2
+        assert producing.end(name, first, commit=False) is TransactionEnd.OTHERWISE
         assert producing.recorded(name, topic) == 7
         assert producing.committed([name]) == {name: first}
         second = producing.begin(name, 60_000)
         assert (second.id, second.epoch) == (first.id, first.epoch + 1)
-        assert producing.end(name, first, commit=True) is Ended.OTHERWISE
-        assert producing.end("never used", ProducerId(5, 0), commit=True) is Ended.FORGOTTEN
+        assert producing.end(name, first, commit=True) is TransactionEnd.OTHERWISE
+        assert producing.end("never used", ProducerId(5, 0), commit=True) is TransactionEnd.FORGOTTEN
         with pytest.raises(ConfigError, match=f"topic '{name}' does not exist"):
             producing.topic(name)
     finally:

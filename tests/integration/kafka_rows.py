@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from unistream.connector.kafka import KafkaSource, create_discovery
-from unistream.connector.kafka.broker.client import Position
+from unistream.connector.kafka.broker.client import KafkaPosition
 from unistream.model.messages import Split
 from unistream.testing.devtools.kafka_tools import produce_values
 
@@ -43,5 +43,5 @@ def fill(kafka: str, topic: str, numbers: range, **how: Any) -> None:
 
 def offsets(found: Sequence[Split]) -> dict[str, tuple[int, int | None]]:
     """Split -> (position, where it stops)."""
-    positions = [Position.of(split) for split in found]
+    positions = [KafkaPosition.of(split) for split in found]
     return {p.split_id: (p.offset, p.stop) for p in positions}

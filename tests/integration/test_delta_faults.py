@@ -25,7 +25,7 @@ from unistream.connector.common import StageFiles
 from unistream.connector.delta import DeltaSink
 from unistream.connector.delta.committer import DeltaCommitter
 from unistream.connector.delta.stage import decode_committable
-from unistream.connector.delta.table import Conflict, LakeTable, TableCommit, Unknown
+from unistream.connector.delta.table import Conflict, DeltaSinkTable, TableCommit, Unknown
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Committer, SinkContext
@@ -85,7 +85,7 @@ def uri(tmp_path: Path) -> str:
 
 def test_a_commit_on_a_stale_snapshot_conflicts(uri: str) -> None:
     commit(committer(uri), stage(uri, 1, 1))
-    fresh, stale = LakeTable.open(uri, {}), LakeTable.open(uri, {})
+    fresh, stale = DeltaSinkTable.open(uri, {}), DeltaSinkTable.open(uri, {})
     assert fresh is not None
     assert stale is not None
     files = decode_committable(stage(uri, 2, 2).committables[0]).files
@@ -99,7 +99,7 @@ def test_a_commit_on_a_stale_snapshot_conflicts(uri: str) -> None:
 def test_a_commit_is_never_moved_onto_a_snapshot_that_was_not_looked_at(uri: str) -> None:
     """Not even behind another writer's: a newer branch of the same sink is another writer too."""
     commit(committer(uri), stage(uri, 1, 1))
-    stale = LakeTable.open(uri, {})
+    stale = DeltaSinkTable.open(uri, {})
     assert stale is not None
     commit(committer(uri, "other"), stage(uri, 1, 2, uid="other"))
     files = decode_committable(stage(uri, 2, 3).committables[0]).files
@@ -226,7 +226,7 @@ def test_a_table_that_must_exist_and_does_not_is_refused(uri: str) -> None:
 # --- unknown outcomes -----------------------------------------------------------------------------
 
 
-class AppliesThenFails(LakeTable):
+class AppliesThenFails(DeltaSinkTable):
     """The first commit lands, but its answer is lost."""
 
     left = 1
@@ -238,7 +238,7 @@ class AppliesThenFails(LakeTable):
             raise Unknown("the connection broke")
 
 
-class FailsFirst(LakeTable):
+class FailsFirst(DeltaSinkTable):
     left = 2
 
     def append(self, commit: TableCommit) -> None:
@@ -248,17 +248,17 @@ class FailsFirst(LakeTable):
         super().append(commit)
 
 
-class NeverAnswers(LakeTable):
+class NeverAnswers(DeltaSinkTable):
     def append(self, commit: TableCommit) -> None:
         raise Unknown("the connection broke")
 
 
-class AlwaysLoses(LakeTable):
+class AlwaysLoses(DeltaSinkTable):
     def append(self, commit: TableCommit) -> None:
         raise Conflict("someone else was faster")
 
 
-class IsFollowedAtOnce(LakeTable):
+class IsFollowedAtOnce(DeltaSinkTable):
     """Another writer commits right behind each commit."""
 
     def append(self, commit: TableCommit) -> None:
@@ -266,7 +266,7 @@ class IsFollowedAtOnce(LakeTable):
         write_deltalake(self._uri, pa.table({"id": [99]}), mode="append")
 
 
-def faulty(uri: str, tables: type[LakeTable]) -> DeltaCommitter:
+def faulty(uri: str, tables: type[DeltaSinkTable]) -> DeltaCommitter:
     options: Mapping[str, str] = {}
     made = DeltaCommitter(
         table_uri=uri,
@@ -284,7 +284,7 @@ def faulty(uri: str, tables: type[LakeTable]) -> DeltaCommitter:
 
 
 @pytest.mark.parametrize("tables", [AppliesThenFails, FailsFirst], ids=["it had happened", "it had not"])
-def test_after_an_unknown_outcome_the_table_tells(uri: str, tables: type[LakeTable]) -> None:
+def test_after_an_unknown_outcome_the_table_tells(uri: str, tables: type[DeltaSinkTable]) -> None:
     result = commit(faulty(uri, tables), stage(uri, 1, 1, 2))
     assert (result.outcome, result.rows, result.table_version) == (CommitOutcome.COMMITTED, 2, 1)
     assert ids(uri) == [1, 2]

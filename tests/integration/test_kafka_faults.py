@@ -10,7 +10,7 @@ import pytest
 from tests.eventually import WAIT_S
 from tests.integration.kafka_rows import fill, offsets, source, splits, value
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
-from unistream.connector.kafka.broker.client import KafkaClient, Position
+from unistream.connector.kafka.broker.client import KafkaClient, KafkaPosition
 from unistream.connector.kafka.source import fetch as kafka_fetch
 from unistream.model.metric_names import PENDING_UNKNOWN, SECONDS_UNANSWERED
 from unistream.port.source import Rows
@@ -32,7 +32,7 @@ def test_a_reader_whose_broker_is_gone_says_so():
         address = f"127.0.0.1:{closed.getsockname()[1]}"
     given = source(address, "t", bounded=False, properties={"bootstrap.timeout.ms": "1000"})
     with (
-        SourceDriver(given, [Position(topic="t", partition=0, offset=0).split()]) as task,
+        SourceDriver(given, [KafkaPosition(topic="t", partition=0, offset=0).split()]) as task,
         pytest.raises(Unreachable, match=f"Kafka at {address} did not answer within 1 s"),
     ):
         task.all_rows()
@@ -51,7 +51,7 @@ def test_deleted_offsets_are_never_skipped_silently(kafka: str, topic: str):
         ),
     ):
         task.all_rows()
-    beyond = [Position(topic=topic, partition=0, offset=51, stop=60).split()]
+    beyond = [KafkaPosition(topic=topic, partition=0, offset=51, stop=60).split()]
     with SourceDriver(given, beyond) as task, pytest.raises(ConfigError, match="offset 51 does not exist"):
         task.all_rows()
     assert offsets(splits(given))[f"{topic}-1"] == (20, 50)
@@ -74,7 +74,7 @@ def test_offsets_that_vanish_between_two_fetches_are_noticed_too(kafka: str, top
     fill(kafka, topic, range(100))
     client = KafkaClient(kafka, {})
     try:
-        client.assign([Position(topic=topic, partition=0, offset=5)])
+        client.assign([KafkaPosition(topic=topic, partition=0, offset=5)])
         delete_records(kafka, topic, {0: 20})
         with pytest.raises(
             ConfigError, match="partition 0: offset 5 has been deleted; available are 20 to 50"

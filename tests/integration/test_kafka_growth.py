@@ -18,7 +18,7 @@ from tests.integration.kafka_rows import fill, offsets, source, splits, value
 from unistream.base.errors import ConfigError
 from unistream.client.remote.rest_client import Poll
 from unistream.connector.kafka import create_discovery
-from unistream.connector.kafka.broker.client import Position
+from unistream.connector.kafka.broker.client import KafkaPosition
 from unistream.model.messages import Split
 from unistream.model.splits import FoundSplits, KnownSplits
 from unistream.port.source import Rows
@@ -107,17 +107,17 @@ def read_some(given: us.KafkaSource, found: list[Split], rows: int) -> list[Spli
 def test_positions_in_a_topic_are_not_read_in_another_of_its_name(kafka, topic, partitions, has_id):
     fill(kafka, topic, range(40))
     given = source(kafka, topic, bounded=False)
-    positions = [Position.of(split) for split in read_some(given, splits(given), 40)]
+    positions = [KafkaPosition.of(split) for split in read_some(given, splits(given), 40)]
     assert all(position.topic_id for position in positions)
     recreate_topic(kafka, topic, partitions)
     put(kafka, topic, range(1000, 1100), list(range(partitions)))
     if not has_id:
-        positions = [Position(topic=p.topic, partition=p.partition, offset=p.offset) for p in positions]
+        positions = [KafkaPosition(topic=p.topic, partition=p.partition, offset=p.offset) for p in positions]
     restored = [position.split() for position in positions]
     if not has_id and partitions == 2:
         with SourceDriver(given, restored) as task:  # nothing can tell that it is another one
             task.rows_until(lambda rows: len(rows) >= 60)
-            ids = {Position.of(split).topic_id for split in task.reader.snapshot()}
+            ids = {KafkaPosition.of(split).topic_id for split in task.reader.snapshot()}
             assert len(ids) == 1
             assert "" not in ids, "from now on it is known"
         return

@@ -19,7 +19,7 @@ from tests.integration.crash_runs import OF_MATRIX, Crashes, Lives, commands_in
 from tests.integration.kafka_positions_pipeline import BOOTSTRAP, GROUP, TOPIC, pipeline
 from tests.integration.kafka_rows import fill, offsets, source, splits, value
 from unistream.base.errors import ConfigError
-from unistream.connector.kafka.broker.client import Position
+from unistream.connector.kafka.broker.client import KafkaPosition
 from unistream.port.source import Exhausted, SplitFinished
 from unistream.testing.devtools.kafka_tools import (
     create_topic,
@@ -187,7 +187,7 @@ def compacted(kafka: str) -> str:
 def test_a_stop_in_a_gap_that_compaction_has_left(kafka: str, compacted: str):
     for stop, read in ((5, []), (11, []), (12, [11]), (13, [11]), (14, [11, 13]), (15, [11, 13, 14])):
         assert numbers(source(kafka, compacted, stopping_offsets={0: stop})) == read, stop
-    in_the_gap = Position(topic=compacted, partition=0, offset=3, stop=10).split()
+    in_the_gap = KafkaPosition(topic=compacted, partition=0, offset=3, stop=10).split()
     with SourceDriver(source(kafka, compacted), [in_the_gap]) as task:
         assert task.all_rows() == []
 

@@ -15,7 +15,7 @@ from tests.integration.kafka_rows import SCHEMA, fill, offsets, source, splits, 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.connector.kafka import create_discovery
-from unistream.connector.kafka.broker.client import Position
+from unistream.connector.kafka.broker.client import KafkaPosition
 from unistream.model.splits import KnownSplits
 from unistream.port.source import Exhausted, Rows, SplitFinished
 from unistream.testing.devtools.kafka_tools import end_offsets, produce_values
@@ -76,8 +76,8 @@ def test_a_restart_in_the_middle_of_a_record_batch(kafka: str, topic: str):
     fill(kafka, topic, range(200))
     given = source(kafka, topic)
     inner = [
-        Position(topic=topic, partition=0, offset=37, stop=61).split(),
-        Position(topic=topic, partition=1, offset=99, stop=100).split(),
+        KafkaPosition(topic=topic, partition=0, offset=37, stop=61).split(),
+        KafkaPosition(topic=topic, partition=1, offset=99, stop=100).split(),
     ]
     with SourceDriver(given, inner) as task:
         numbers = sorted(row["i"] for row in task.all_rows())

@@ -25,7 +25,7 @@ from tests.metadata_rows import rows as metadata_rows
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import JobId
 from unistream.client.remote.kept_jobs import KeptJobsClient
-from unistream.client.remote.policy import Call
+from unistream.client.remote.policy import CallKind
 from unistream.client.remote.rest_client import RestClient
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.connector.datagen import DatagenSource, Sequential
@@ -221,7 +221,7 @@ def test_the_next_master_answers_for_a_savepoint_wherever_the_first_one_dies(
     body = json.dumps({"target-directory": str(tmp_path / "savepoints"), "triggerId": trigger}).encode()
 
     def take(client: RestClient) -> object:
-        sent = client.request("POST", f"/jobs/{job}/savepoints", call=Call.TRIGGER, content=body)
+        sent = client.request("POST", f"/jobs/{job}/savepoints", call=CallKind.TRIGGER, content=body)
         assert json.loads(sent.content) == {"request-id": trigger}
         eventually(lambda: outcome(client) is not None, "it is over", WAIT_S)
         return outcome(client)
@@ -303,7 +303,7 @@ def test_a_change_of_parallelism_is_done_once_wherever_its_master_dies(
     body = json.dumps({"parallelism": {"numbers": 1}, "triggerId": trigger}).encode()
 
     def ask(client: RestClient) -> object:
-        return json.loads(client.request("POST", path, call=Call.TRIGGER, content=body).content)
+        return json.loads(client.request("POST", path, call=CallKind.TRIGGER, content=body).content)
 
     def outcome(client: RestClient) -> Any:
         return json.loads(client.request("GET", f"{path}/{trigger}").content)["operation"]

@@ -19,7 +19,7 @@ from typing import Final
 from tests.support import masters
 from tests.support.masters.run import run_seed as run_masters
 from unistream.testing.sim.batch import REQUIRED_MARKS, Report, RunSeed, run_batch
-from unistream.testing.sim.run import Outcome, run_seed
+from unistream.testing.sim.run import SeedOutcome, run_seed
 
 HERE: Final = Path(__file__).parent
 AT_NIGHT: Final = os.environ.get("UNISTREAM_SIM_NIGHT") == "1"
@@ -72,7 +72,7 @@ def listed(file: Path) -> list[int]:
 
 
 def chosen(
-    outcomes: Iterable[Outcome], required: Iterable[str], anyway: Iterable[int]
+    outcomes: Iterable[SeedOutcome], required: Iterable[str], anyway: Iterable[int]
 ) -> list[tuple[int, str]]:
     """Few and short runs that reach each branch `TWICE`, if there are any, with those that are played
     `anyway`; and the rarest branch that each adds."""
@@ -80,7 +80,7 @@ def chosen(
     common = Counter(mark for one in by_seed.values() for mark in one.marks)
     wanted = {mark: min(TWICE, common[mark]) for mark in required}
 
-    def gain(one: Outcome) -> list[str]:
+    def gain(one: SeedOutcome) -> list[str]:
         return [mark for mark in sorted(one.marks) if wanted.get(mark, 0) > 0]
 
     def take(seed: int) -> list[str]:
@@ -100,7 +100,7 @@ def chosen(
 def main(words: list[str]) -> None:
     batch = MASTERS if "--masters" in words else SINGLE
     again = listed(batch.regressions)
-    outcomes: list[Outcome] = []
+    outcomes: list[SeedOutcome] = []
     played = list(dict.fromkeys([*again, *range(SEARCHED_MAX)]))
     report = run_batch(played, jobs=2, run=batch.run, watch=lambda outcome, _: outcomes.append(outcome))
     lines = [f"{seed:<6d} {mark}\n" for seed, mark in chosen(outcomes, batch.required, again)]

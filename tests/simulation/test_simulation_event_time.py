@@ -15,7 +15,7 @@ import pytest
 
 import unistream as us
 from tests.simulation.reached_by import seeds
-from unistream.connector.common import Chunk
+from unistream.connector.common import RowChunk
 from unistream.connector.file.decode import decode
 from unistream.connector.file.format import FileSpec
 from unistream.connector.file.split import FileSplit
@@ -63,7 +63,7 @@ def test_a_slow_disk_takes_no_virtual_time(tmp_path: Path, monkeypatch: pytest.M
 
     slept: list[str] = []
 
-    def slowly(split: FileSplit, spec: FileSpec) -> Iterator[Chunk]:
+    def slowly(split: FileSplit, spec: FileSpec) -> Iterator[RowChunk]:
         if not slept:
             slept.append(split.path)
             time.sleep(3.0)

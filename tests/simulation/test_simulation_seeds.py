@@ -13,7 +13,7 @@ import pytest
 
 from tests.simulation.reached_by import SINGLE, listed, seeds
 from unistream.testing.sim.run import run_seed
-from unistream.testing.sim.scenario import Kind, scenario_of
+from unistream.testing.sim.scenario import ScenarioKind, scenario_of
 from unistream.testing.sim.variants import varied
 
 HASHED = seeds(25, 100)
@@ -49,7 +49,7 @@ def test_about_one_run_in_four_shares_files() -> None:
 
 def test_a_seed_is_a_run_under_any_hash_seed() -> None:
     """I17, in two processes with different hashes of texts."""
-    assert {varied(scenario_of(Random(seed)), seed).kind for seed in HASHED} == set(Kind)
+    assert {varied(scenario_of(Random(seed)), seed).kind for seed in HASHED} == set(ScenarioKind)
     code = (
         "import json, sys; from unistream.testing.sim.run import run_seed; "
         "print(json.dumps([run_seed(int(s)).trace_hash for s in sys.argv[1:]]))"

@@ -30,9 +30,9 @@ from unistream.port.storage import CheckpointStorage, StateWriter
 from unistream.state.common import read_operator_state, write_task_snapshot
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.state_files import FsStateWriter
-from unistream.testing.sim.checkers import Outputs, Writes
+from unistream.testing.sim.checkers import VisibleOutputs, Writes
 from unistream.testing.sim.sst import SstState
-from unistream.testing.sim.store import MasterStorage, Store
+from unistream.testing.sim.store import MasterStorage, SimStore
 from unistream.testing.sim.world import Violation, World
 
 JOB, UID = JobId("0123456789abcdef0123456789abcdef"), OperatorUid("count")
@@ -100,9 +100,9 @@ class Real:
 class Simulated:
     def __init__(self, _folder: Path) -> None:
         self.world = World(0)
-        self.store = Store(self.world)
+        self.store = SimStore(self.world)
         self.store.removal_ms = 1.0
-        witness = Writes(self.store, Outputs(self.world, {}))
+        witness = Writes(self.store, VisibleOutputs(self.world, {}))
         self.storage: CheckpointStorage = MasterStorage(self.store, LeaderEpoch(0), witness)
         self.world.disk[LOCAL] = b"rows"
 

@@ -187,7 +187,7 @@ def _no_order() -> list[Patch]:
         self._busy = False
         self._next()
 
-    return [(network._Sender, "send", send)]
+    return [(network._RequestQueue, "send", send)]
 
 
 def _no_fence() -> list[Patch]:

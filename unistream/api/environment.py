@@ -23,7 +23,7 @@ from unistream.api.pipeline import Pipeline, packed
 from unistream.api.sink_order import order_advice
 from unistream.api.sinks import check_new_lines, commit_advice, last_commits, sinks_of, without_line
 from unistream.api.slots import SlotSharingGroup
-from unistream.api.sources import Sources
+from unistream.api.sources import SourceMethods
 from unistream.base.config import (
     CHAINING,
     CHECKPOINT_INTERVAL,
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Environment(Sources):
+class Environment(SourceMethods):
     """Collects a pipeline's operators and runs them.
 
     Args:

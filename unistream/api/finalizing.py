@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from unistream.base.config import REST_PORT, Configuration
 from unistream.base.errors import ConfigError, NotFound, UnistreamError, Unreachable
-from unistream.client.job.lookup import ONE_WITHIN_S, Found, ask_each, running_clusters
+from unistream.client.job.lookup import ONE_WITHIN_S, JobInCluster, ask_each, running_clusters
 from unistream.client.machine.home import clusters as clusters_here
 from unistream.client.remote.rest_client import RestClient
 from unistream.model.job_info import TERMINAL_STATES
@@ -91,13 +91,13 @@ def refuse_if_running(
             cluster.close()
 
 
-def _jobs(clusters: list[RestClient], patience_s: float) -> list[Found]:
+def _jobs(clusters: list[RestClient], patience_s: float) -> list[JobInCluster]:
     answers, silent = ask_each(
         clusters, lambda cluster, limit_s: cluster.jobs(timeout_s=limit_s), patience_s=ONE_WITHIN_S
     )
     for silence in silent:
         _await_end(silence.url, silence.error, patience_s)
-    return [Found(cluster, job) for cluster, jobs in answers for job in jobs]
+    return [JobInCluster(cluster, job) for cluster, jobs in answers for job in jobs]
 
 
 def _await_end(url: str, silence: UnistreamError, patience_s: float) -> None:
@@ -112,7 +112,7 @@ def _await_end(url: str, silence: UnistreamError, patience_s: float) -> None:
         time.sleep(POLL_S)
 
 
-def _continues(found: Found, savepoint: Savepoint) -> bool:
+def _continues(found: JobInCluster, savepoint: Savepoint) -> bool:
     """It commits under the same identities."""
     if found.job.job == savepoint.job:
         return True

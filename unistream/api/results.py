@@ -36,7 +36,7 @@ AS_THEY_COME: Final = {
 }
 
 
-class Results(Exchanges):
+class ResultMethods(Exchanges):
     """Methods that run a job of what leads to this stream and return its rows. No sink of the pipeline is
     written: other branches do not run."""
 

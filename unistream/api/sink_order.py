@@ -17,7 +17,7 @@ from unistream.port.sink import ReplacesByKey
 
 def order_advice(graph: StreamGraph, parallelism: int) -> str | None:
     """A warning about the first such sink; None: there is none. `parallelism`: of a node without its own."""
-    look = _Look(graph, parallelism)
+    look = _KeyOrder(graph, parallelism)
     for node in graph.nodes:
         sink = node.operator.sink if isinstance(node.operator, SinkWriterOperator) else None
         key = sink.row_key if isinstance(sink, ReplacesByKey) else ()
@@ -31,7 +31,7 @@ def order_advice(graph: StreamGraph, parallelism: int) -> str | None:
     return None
 
 
-class _Look:
+class _KeyOrder:
     def __init__(self, graph: StreamGraph, parallelism: int) -> None:
         self._nodes = {node.id: node for node in graph.nodes}
         self._inputs: defaultdict[int, list[StreamEdge]] = defaultdict(list)

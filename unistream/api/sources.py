@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Sources:
+class SourceMethods:
     """Methods that begin a stream."""
 
     _builder: GraphBuilder

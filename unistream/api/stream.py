@@ -17,7 +17,7 @@ from unistream.api.graph import GraphBuilder, Port, check_columns, check_names, 
 from unistream.api.joins import join_schema
 from unistream.api.other_names import OF_A_STREAM, no_such_method
 from unistream.api.projection import shown_expression
-from unistream.api.results import Results
+from unistream.api.results import ResultMethods
 from unistream.api.sinks import DataStreamSink, check_sends_dead_letters, check_sink, sink_used
 from unistream.base.errors import ConfigError
 from unistream.model.columns.column_names import refused_keys
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 KEY_COLUMN = "key"
 
 
-class DataStream(Results):
+class DataStream(ResultMethods):
     """Rows of one schema, with event times.
 
     Transformations return a new stream; settings (`uid`, `name`, `set_parallelism`, …) apply to the operator

@@ -12,7 +12,7 @@ from unistream.api.frames import frame_sources, refuse_detached
 from unistream.base.errors import UnistreamError
 from unistream.base.ids import JobId
 from unistream.client.job.submission import connect_to_submit
-from unistream.client.job.upgrade import FIRST_CHECKPOINT_S, DoesNotFit, GivingUp, Upgrade
+from unistream.client.job.upgrade import FIRST_CHECKPOINT_S, GivingUp, IncompatibleSnapshot, Upgrade
 from unistream.core.restore import RestorePlan, StateOutcome
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobType
@@ -71,7 +71,7 @@ def upgraded(
     def check(directory: str) -> None:
         found = plan(read_savepoint(directory), request.graph, code, environment.config)
         if found.is_refused:
-            raise DoesNotFit(f"it cannot start from {directory}: {'; '.join(_reasons(found))}")
+            raise IncompatibleSnapshot(f"it cannot start from {directory}: {'; '.join(_reasons(found))}")
 
     with connect_to_submit(environment.config) as cluster:
         return Upgrade(

@@ -16,7 +16,7 @@ from typing import Final
 
 from msgspec import structs
 
-from unistream.backfill.journal import Order
+from unistream.backfill.journal import BackfillOrder
 from unistream.base.config import REST_PORT, Configuration, names_cluster
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, NothingListens, Unreachable
 from unistream.base.ids import NO_CLUSTER, ClusterId, JobId, job_of_request
@@ -42,7 +42,7 @@ StartInBackground = Callable[[SubmitRequest, str], str]
 """(job, target) -> its id, on a cluster of its own that outlives this process."""
 
 
-Reach = Callable[[Order], RestClient]
+Reach = Callable[[BackfillOrder], RestClient]
 """The cluster of the order's job; see `reached`."""
 
 
@@ -75,7 +75,7 @@ def running_job(config: Configuration, text: str) -> RunningJob:
     )
 
 
-def reached(order: Order) -> RestClient:
+def reached(order: BackfillOrder) -> RestClient:
     """The cluster of the order's job, which the caller closes: of several masters the one that leads, and one
     of this machine wherever it listens now."""
     config = Configuration(order.config)
@@ -88,13 +88,13 @@ def reached(order: Order) -> RestClient:
     return RestClient(order.url)
 
 
-def _entry(order: Order) -> ClusterEntry | None:
+def _entry(order: BackfillOrder) -> ClusterEntry | None:
     """None: it does not run on this machine."""
     by_url = (one for one in home.clusters() if not order.cluster and one.url == order.url)
     return home.entry_of(order.cluster) or next(by_url, None)
 
 
-def stopped_savepoint(order: Order, reach: Reach = reached) -> str:
+def stopped_savepoint(order: BackfillOrder, reach: Reach = reached) -> str:
     """Stops the job of the order; the directory of its savepoint.
 
     Raises:
@@ -124,7 +124,7 @@ def stopped_savepoint(order: Order, reach: Reach = reached) -> str:
     return found
 
 
-def _stopped(order: Order, reach: Reach) -> str:
+def _stopped(order: BackfillOrder, reach: Reach) -> str:
     """A master that has taken the job over starts it first, and refuses to stop it until it runs."""
     assert order.job is not None
     with reach(order) as cluster:
@@ -140,7 +140,7 @@ def _stopped(order: Order, reach: Reach) -> str:
                     raise
 
 
-def still_runs(order: Order, reach: Reach = reached) -> bool:
+def still_runs(order: BackfillOrder, reach: Reach = reached) -> bool:
     """Raises Unreachable: its cluster does not answer."""
     if order.job is None:
         return False
@@ -148,7 +148,7 @@ def still_runs(order: Order, reach: Reach = reached) -> bool:
     return info is not None and not info.is_terminal
 
 
-def _status(order: Order, reach: Reach) -> JobInfo | None:
+def _status(order: BackfillOrder, reach: Reach) -> JobInfo | None:
     """None: its cluster has ended, or does not know it. Raises Unreachable: the cluster does not answer."""
     assert order.job is not None
     if not order.session and _entry(order) is None:
@@ -160,7 +160,7 @@ def _status(order: Order, reach: Reach) -> JobInfo | None:
             return None
 
 
-def _newest_savepoint(order: Order) -> str | None:
+def _newest_savepoint(order: BackfillOrder) -> str | None:
     """The newest complete savepoint with which this job was stopped; None: there is none."""
     system, inner = file_system(order.savepoint_root)
     if not system.exists(inner):
@@ -175,12 +175,15 @@ def _newest_savepoint(order: Order) -> str | None:
     return max(found)[1] if found else None
 
 
-def request_id(order: Order) -> str:
+def request_id(order: BackfillOrder) -> str:
     return f"backfill-{order.id}"
 
 
 def resumed_job(
-    order: Order, request: SubmitRequest, config: Configuration, start_in_background: StartInBackground
+    order: BackfillOrder,
+    request: SubmitRequest,
+    config: Configuration,
+    start_in_background: StartInBackground,
 ) -> str:
     """Starts the job, unless it was started before; its id.
 
@@ -197,14 +200,14 @@ def resumed_job(
     return job if _runs_here(job) else start_in_background(request, order.cluster_target)
 
 
-def _await_end(order: Order) -> None:
+def _await_end(order: BackfillOrder) -> None:
     """Waits for the end of the former cluster, whose addresses the new one may have; not for ever."""
     poll = Poll(ENDING_S)
     while order.url in {entry.url for entry in home.clusters()} and poll.next():
         continue
 
 
-def _session(order: Order, config: Configuration) -> RestClient:
+def _session(order: BackfillOrder, config: Configuration) -> RestClient:
     """Where the job ran, or the session cluster that is there now."""
     cluster = reached(order)
     try:

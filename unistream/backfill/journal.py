@@ -30,7 +30,7 @@ FORMAT: Final = 1
 JOURNAL: Final = "journal.json"
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class BackfillOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done; it never changes.
 
     Attributes:
@@ -68,22 +68,22 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class BackfillJournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the file."""
 
-    order: Order
+    order: BackfillOrder
     progress: Progress
 
 
-class Journal:
+class BackfillJournal:
     """One backfill in a folder of its own."""
 
-    def __init__(self, folder: Path, entry: Entry) -> None:
+    def __init__(self, folder: Path, entry: BackfillJournalEntry) -> None:
         self.folder = folder
         self._entry = entry
 
     @property
-    def order(self) -> Order:
+    def order(self) -> BackfillOrder:
         return self._entry.order
 
     @property
@@ -91,21 +91,21 @@ class Journal:
         return self._entry.progress
 
     @staticmethod
-    def folder_of(root: Path, order: Order) -> Path:
+    def folder_of(root: Path, order: BackfillOrder) -> Path:
         return root / f"{_file_name(order.job_name)}-{order.id}"
 
     @classmethod
-    def create(cls, root: Path, order: Order, progress: Progress) -> Journal:
+    def create(cls, root: Path, order: BackfillOrder, progress: Progress) -> BackfillJournal:
         folder = cls.folder_of(root, order)
         durable_files.make_folders(folder, exist_ok=False)
         folder.chmod(0o700)
-        made = cls(folder, Entry(order=order, progress=progress))
+        made = cls(folder, BackfillJournalEntry(order=order, progress=progress))
         made._write()
         return made
 
     def record(self, progress: Progress) -> None:
         """Durable when it returns."""
-        self._entry = Entry(order=self.order, progress=progress)
+        self._entry = BackfillJournalEntry(order=self.order, progress=progress)
         self._write()
 
     def _write(self) -> None:
@@ -147,7 +147,7 @@ class JobLock(Closing):
             os.close(descriptor)
 
 
-def unfinished(root: Path, job: str) -> Journal | None:
+def unfinished(root: Path, job: str) -> BackfillJournal | None:
     """The backfill of a job that has not ended, by the name or the beginning of the id of the job.
 
     Raises:
@@ -166,7 +166,9 @@ def unfinished(root: Path, job: str) -> Journal | None:
     return found[0] if found else None
 
 
-def unfinished_into(root: Path, job: str, writes: Mapping[OperatorUid, Collection[str]]) -> Journal | None:
+def unfinished_into(
+    root: Path, job: str, writes: Mapping[OperatorUid, Collection[str]]
+) -> BackfillJournal | None:
     """A backfill that has not ended, into a table of a pipeline: of two streams with one name, it is one's.
 
     Args:
@@ -186,17 +188,17 @@ def unfinished_into(root: Path, job: str, writes: Mapping[OperatorUid, Collectio
     return None
 
 
-def _journals(root: Path) -> Iterator[Journal]:
+def _journals(root: Path) -> Iterator[BackfillJournal]:
     for path in sorted(root.glob(f"*/{JOURNAL}")):
         try:
-            entry = msgspec.json.decode(path.read_bytes(), type=Entry)
+            entry = msgspec.json.decode(path.read_bytes(), type=BackfillJournalEntry)
         except msgspec.MsgspecError as error:
             raise CorruptSnapshot(f"the journal {path} of a backfill is unreadable: {error}") from error
         if entry.order.format != FORMAT:
             raise CorruptSnapshot(
                 f"the journal {path} has format {entry.order.format}, this version reads {FORMAT}"
             )
-        yield Journal(path.parent, entry)
+        yield BackfillJournal(path.parent, entry)
 
 
 def _file_name(job_name: str) -> str:

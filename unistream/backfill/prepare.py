@@ -13,7 +13,7 @@ from unistream.api.environment import Environment
 from unistream.api.frames import refuse_detached
 from unistream.backfill.coverage import check_covers, event_time_span
 from unistream.backfill.jobs import RunningJob, request_id, savepoint_folder
-from unistream.backfill.journal import Journal, Order
+from unistream.backfill.journal import BackfillJournal, BackfillOrder
 from unistream.backfill.pipeline import Recomputation, batch_job, recomputation
 from unistream.backfill.run import check_finished, check_quiet
 from unistream.base.config import SAVEPOINT_DIR, Configuration
@@ -48,7 +48,7 @@ class Wanted:
     complete: bool = False
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What would be done; times are ISO 8601 in UTC.
 
     Attributes:
@@ -80,23 +80,25 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedBackfill:
     """A backfill that has not begun."""
 
-    order: Order
-    plan: Plan
+    order: BackfillOrder
+    plan: BackfillPlan
     found: Recomputation
 
-    def begin(self, root: Path) -> Journal:
+    def begin(self, root: Path) -> BackfillJournal:
         """The first durable step."""
         order = self.order
         if not order.savepoint_root:
-            folder = Journal.folder_of(root, order)
+            folder = BackfillJournal.folder_of(root, order)
             order = msgspec.structs.replace(order, savepoint_root=savepoint_folder(folder))
-        return Journal.create(root, order, begun(stops_job=order.job is not None))
+        return BackfillJournal.create(root, order, begun(stops_job=order.job is not None))
 
 
-def prepare(environment: Environment, wanted: Wanted, name: str, running: RunningJob | None) -> Prepared:
+def prepare(
+    environment: Environment, wanted: Wanted, name: str, running: RunningJob | None
+) -> PreparedBackfill:
     """Checks everything.
 
     Args:
@@ -123,7 +125,7 @@ def prepare(environment: Environment, wanted: Wanted, name: str, running: Runnin
     order = _order(environment, wanted, found, name, running)
     needed = found.reach.rows_for(wanted.range)
     finished = None if watermark_ms is None else time_text(found.reach.finished_until(watermark_ms))
-    plan = Plan(
+    plan = BackfillPlan(
         table=order.table,
         table_version=state.version,
         sink=order.sink,
@@ -141,14 +143,14 @@ def prepare(environment: Environment, wanted: Wanted, name: str, running: Runnin
         resumes=None if running is None else job_of_request(request_id(order)),
         notes=() if found.has_windows else (_LATE,),
     )
-    return Prepared(order=order, plan=plan, found=found)
+    return PreparedBackfill(order=order, plan=plan, found=found)
 
 
 def _order(
     environment: Environment, wanted: Wanted, found: Recomputation, name: str, running: RunningJob | None
-) -> Order:
+) -> BackfillOrder:
     backfill = uuid.uuid4().hex[:12]
-    return Order(
+    return BackfillOrder(
         id=backfill,
         job_name=name,
         range=wanted.range,

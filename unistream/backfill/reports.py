@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from unistream.backfill.jobs import reached
-from unistream.backfill.journal import Journal
+from unistream.backfill.journal import BackfillJournal
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId
 from unistream.client.job.lookup import find_job
@@ -34,7 +34,7 @@ DONE: Final[Mapping[Phase, int]] = {
 """How many steps are done in a phase; one that is given up does no more of them."""
 
 
-def reporter_of(journal: Journal, goes_on: str) -> ProcedureReporter:
+def reporter_of(journal: BackfillJournal, goes_on: str) -> ProcedureReporter:
     """Reports of the process that works on a backfill. `goes_on`: the command that goes on with it."""
     order = journal.order
     report = ProcedureReport(
@@ -62,7 +62,7 @@ def report(reporter: ProcedureReporter, progress: Progress, text: str) -> None:
     )
 
 
-def _cluster_of(journal: Journal) -> RestClient:
+def _cluster_of(journal: BackfillJournal) -> RestClient:
     """That of the job, also of the one that goes on: a cluster that was started for a job ends with it."""
     order, resumed = journal.order, journal.progress.resumed_job
     config = Configuration(order.config)

@@ -18,7 +18,7 @@ from unistream.backfill.jobs import (
     still_runs,
     stopped_savepoint,
 )
-from unistream.backfill.journal import Journal, Order
+from unistream.backfill.journal import BackfillJournal, BackfillOrder
 from unistream.backfill.pipeline import OUTSIDE, Recomputation, batch_config, batch_job
 from unistream.backfill.staging import Staging
 from unistream.base.crash_points import crash_point
@@ -58,7 +58,7 @@ OnJob = Callable[[JobInfo], None]
 
 
 @dataclass(slots=True, kw_only=True)
-class Run:
+class BackfillRun:
     """One process that works on a backfill.
 
     Attributes:
@@ -69,7 +69,7 @@ class Run:
         on_job: Called now and then with the job that computes.
     """
 
-    journal: Journal
+    journal: BackfillJournal
     environment: Environment
     found: Recomputation
     target: str
@@ -233,7 +233,7 @@ class Run:
     # --- parts ------------------------------------------------------------------------------------
 
     @property
-    def _order(self) -> Order:
+    def _order(self) -> BackfillOrder:
         return self.journal.order
 
     @property

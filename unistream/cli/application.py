@@ -3,8 +3,8 @@
     python -m unistream.cli.application <descriptor>  < one `Application` as MessagePack
 
 It is started by `unistream.cli.detached` in a session of its own, with its log as stdout and stderr. To the
-pipe `descriptor` it writes one line of JSON, an `Accepted` or a `Refused`, and closes it. From then on it is
-found and its job stopped or cancelled as in any cluster.
+pipe `descriptor` it writes one line of JSON, an `ApplicationStarted` or an `ApplicationRefused`, and closes
+it. From then on it is found and its job stopped or cancelled as in any cluster.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 
 from unistream.base.config import Configuration
 from unistream.base.errors import UnistreamError
-from unistream.cli.ending import Ending
+from unistream.cli.ending import StopSignals
 from unistream.cli.errors import JOB_FAILED, OK, complain, exit_code, log_to_stderr
 from unistream.cli.output import print_result
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
@@ -36,7 +36,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     verbose: bool = False
 
 
-class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted"):
+class ApplicationStarted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted"):
     """The job runs."""
 
     job: str
@@ -44,24 +44,24 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted"):
     pid: int
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+class ApplicationRefused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     """There is no job; `code` is the exit code of the command."""
 
     message: str
     code: int
 
 
-Answer = Accepted | Refused
+Answer = ApplicationStarted | ApplicationRefused
 
 
 def serve(application: Application, answer_fd: int) -> int:
     """Runs the job to its end, or until SIGTERM, SIGINT or DELETE /cluster. Returns the exit code."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with Ending() as ending:
+    with StopSignals() as ending:
         return _serve(application, answer_fd, ending)
 
 
-def _serve(application: Application, answer_fd: int, ending: Ending) -> int:
+def _serve(application: Application, answer_fd: int, ending: StopSignals) -> int:
     answers = _Answers(answer_fd)
     try:
         config = Configuration(application.config)
@@ -75,14 +75,14 @@ def _serve(application: Application, answer_fd: int, ending: Ending) -> int:
             ending.claim()  # Spark has replaced the handlers
             ending.abandon = cluster.dispatcher.abandon
             job = cluster.submit(application.request)
-            answers.say(Accepted(job=job.job_id, url=cluster.rest_url or "", pid=os.getpid()))
+            answers.say(ApplicationStarted(job=job.job_id, url=cluster.rest_url or "", pid=os.getpid()))
             result = _wait(job, ending.requested)
     except BrokenPipeError:
         complain("the command that submitted the job has ended, so this cluster shuts down")
         return JOB_FAILED
     except UnistreamError as error:
         complain(str(error))
-        answers.say(Refused(message=str(error), code=exit_code(error)))
+        answers.say(ApplicationRefused(message=str(error), code=exit_code(error)))
         return exit_code(error)
     if result is None:
         complain("the cluster was shut down; its job was suspended")

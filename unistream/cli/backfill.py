@@ -16,7 +16,7 @@ from unistream.api.load import build
 from unistream.base.config import Configuration, parse_duration_ms
 from unistream.base.errors import ConfigError, NotFound, UnistreamError, Unreachable
 from unistream.cli.backfill_output import (
-    Shown,
+    BackfillOutput,
     go_on_command,
     how_it_stands,
     how_to_go_on,
@@ -38,7 +38,7 @@ from unistream.cli.output import console, print_json
 
 if TYPE_CHECKING:
     from unistream.api.environment import Environment
-    from unistream.backfill.journal import Journal
+    from unistream.backfill.journal import BackfillJournal
     from unistream.backfill.pipeline import Recomputation
     from unistream.backfill.prepare import Wanted
     from unistream.core.backfill import Progress
@@ -89,7 +89,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be repl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _BackfillArguments:
     """What the command line says of the backfill."""
 
     job: str
@@ -133,7 +133,7 @@ def backfill(  # noqa: PLR0917  # typer passes them by name
     the savepoint. After a kill, the same command goes on where it stopped.
     """
     log_to_stderr(verbose)
-    asked = _Asked(
+    asked = _BackfillArguments(
         job=job,
         pipeline=pipeline,
         begin=begin,
@@ -150,7 +150,9 @@ def backfill(  # noqa: PLR0917  # typer passes them by name
     _go_on_or_begin(asked, state, abort=abort, dry_run=dry_run, as_json=as_json)
 
 
-def _go_on_or_begin(asked: _Asked, state: str | None, *, abort: bool, dry_run: bool, as_json: bool) -> None:
+def _go_on_or_begin(
+    asked: _BackfillArguments, state: str | None, *, abort: bool, dry_run: bool, as_json: bool
+) -> None:
     from unistream.backfill.journal import JobLock, unfinished
     from unistream.client.machine import home
 
@@ -171,7 +173,7 @@ def _go_on_or_begin(asked: _Asked, state: str | None, *, abort: bool, dry_run: b
             _begin(root, asked, name, dry_run=dry_run, as_json=as_json)
 
 
-def _begin(root: Path, asked: _Asked, name: str, *, dry_run: bool, as_json: bool) -> None:
+def _begin(root: Path, asked: _BackfillArguments, name: str, *, dry_run: bool, as_json: bool) -> None:
     from unistream.backfill.jobs import running_job
     from unistream.backfill.prepare import prepare
 
@@ -190,20 +192,20 @@ def _begin(root: Path, asked: _Asked, name: str, *, dry_run: bool, as_json: bool
 
 
 def _work(
-    journal: Journal, environment: Environment, found: Recomputation, *, abort: bool, as_json: bool
+    journal: BackfillJournal, environment: Environment, found: Recomputation, *, abort: bool, as_json: bool
 ) -> None:
     """Runs the backfill to its end, or says how to go on."""
     from unistream.backfill.reports import report, reporter_of
-    from unistream.backfill.run import Run
+    from unistream.backfill.run import BackfillRun
 
-    show = Shown(quiet=as_json)
+    show = BackfillOutput(quiet=as_json)
     reporter = reporter_of(journal, go_on_command(journal))
 
     def on_step(progress: Progress) -> None:
         show.step(progress)
         report(reporter, progress, step_line(progress))
 
-    run = Run(
+    run = BackfillRun(
         journal=journal,
         environment=environment,
         found=found,
@@ -227,7 +229,7 @@ def _work(
     _finish(journal, progress, as_json=as_json)
 
 
-def _finish(journal: Journal, progress: Progress, *, as_json: bool) -> None:
+def _finish(journal: BackfillJournal, progress: Progress, *, as_json: bool) -> None:
     from unistream.core.backfill import Verdict
 
     replaced = progress.verdict is Verdict.REPLACED
@@ -249,7 +251,7 @@ def _finish(journal: Journal, progress: Progress, *, as_json: bool) -> None:
         console().print(f"nothing was replaced: {progress.reason}", markup=False)
 
 
-def _result(journal: Journal, progress: Progress) -> dict[str, Any]:
+def _result(journal: BackfillJournal, progress: Progress) -> dict[str, Any]:
     from unistream.core.backfill import Verdict
 
     order = journal.order
@@ -274,7 +276,7 @@ def _result(journal: Journal, progress: Progress) -> dict[str, Any]:
 # --- arguments ------------------------------------------------------------------------------------
 
 
-def _name(asked: _Asked) -> str:
+def _name(asked: _BackfillArguments) -> str:
     from unistream.backfill.jobs import running_job
 
     if asked.offline:
@@ -286,7 +288,7 @@ def _name(asked: _Asked) -> str:
         raise type(error)(text) from None
 
 
-def _wanted(asked: _Asked) -> Wanted:
+def _wanted(asked: _BackfillArguments) -> Wanted:
     from unistream.backfill.prepare import Wanted
     from unistream.client.embedded.hosts import chosen_target
     from unistream.model.time_range import TimeRange
@@ -307,7 +309,7 @@ def _wanted(asked: _Asked) -> Wanted:
     )
 
 
-def _check_same(begun: Journal, asked: _Asked) -> None:
+def _check_same(begun: BackfillJournal, asked: _BackfillArguments) -> None:
     """Raises ConfigError if the command asks for something else than the unfinished backfill."""
     from unistream.model.time_range import TimeRange
 
@@ -330,7 +332,7 @@ def _environment(pipeline: str, config: Configuration) -> Environment:
     return environment
 
 
-def _found(begun: Journal, environment: Environment) -> Recomputation:
+def _found(begun: BackfillJournal, environment: Environment) -> Recomputation:
     from unistream.backfill.pipeline import recomputation
 
     order = begun.order
@@ -340,11 +342,11 @@ def _found(begun: Journal, environment: Environment) -> Recomputation:
 
 
 def _start_in_background(request: SubmitRequest, target: str) -> str:
-    from unistream.cli.application import Application, Refused
+    from unistream.cli.application import Application, ApplicationRefused
     from unistream.cli.detached import start
 
     started = start(Application(target=target, config=request.config, request=request))
-    if isinstance(started, Refused):
+    if isinstance(started, ApplicationRefused):
         raise ConfigError(started.message)
     return started.job
 

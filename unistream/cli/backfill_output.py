@@ -11,13 +11,13 @@ from unistream.cli.output import print_facts
 from unistream.cli.tables import Cell
 
 if TYPE_CHECKING:
-    from unistream.backfill.journal import Journal
-    from unistream.backfill.prepare import Plan
+    from unistream.backfill.journal import BackfillJournal
+    from unistream.backfill.prepare import BackfillPlan
     from unistream.core.backfill import Progress
     from unistream.model.job_info import JobInfo
 
 
-class Shown:
+class BackfillOutput:
     """Steps as lines on stderr, and the job that computes as one that changes in place (unless `quiet`)."""
 
     def __init__(self, *, quiet: bool) -> None:
@@ -40,9 +40,9 @@ class Shown:
         if self._quiet or not sys.stdout.isatty():
             return
         if self._progress is None:
-            from unistream.cli.progress import Progress as Line
+            from unistream.cli.progress import ProgressLine
 
-            self._progress = Line(info)
+            self._progress = ProgressLine(info)
         self._progress.update(info)
 
     def _close(self) -> None:
@@ -74,12 +74,12 @@ def step_line(progress: Progress) -> str:
     return "stopping the job"
 
 
-def print_plan(plan: Plan) -> None:
+def print_plan(plan: BackfillPlan) -> None:
     """What would be replaced, before anything is changed."""
     print_facts(facts(plan))
 
 
-def facts(plan: Plan) -> list[tuple[str, Cell]]:
+def facts(plan: BackfillPlan) -> list[tuple[str, Cell]]:
     """The facts of a plan, each with its label."""
     job = f"{plan.job_name} ({plan.job}) on {plan.cluster}" if plan.job else f"{plan.job_name}, does not run"
     facts: list[tuple[str, Cell]] = [
@@ -97,7 +97,7 @@ def facts(plan: Plan) -> list[tuple[str, Cell]]:
     return facts
 
 
-def how_it_stands(journal: Journal) -> str:
+def how_it_stands(journal: BackfillJournal) -> str:
     """How far a backfill is, and how to go on."""
     from unistream.core.backfill import Phase
 
@@ -108,13 +108,13 @@ def how_it_stands(journal: Journal) -> str:
     return f"the backfill is unfinished (done: {phase.value}{stays}): {how_to_go_on(journal)}"
 
 
-def how_to_go_on(journal: Journal) -> str:
+def how_to_go_on(journal: BackfillJournal) -> str:
     """The commands for an unfinished backfill."""
     command = go_on_command(journal)
     return f"go on with '{command}', or give it up with '{command} --abort'"
 
 
-def go_on_command(journal: Journal) -> str:
+def go_on_command(journal: BackfillJournal) -> str:
     """Goes on with a backfill where it stopped."""
     root = journal.folder.parent
     words = ["unistream", "backfill", journal.order.job_name]

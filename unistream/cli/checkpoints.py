@@ -14,7 +14,7 @@ from unistream.base.ids import CheckpointId
 from unistream.cli.formats import age, duration, moment, since, size
 from unistream.cli.options import AsJson, Defines, Job, JobManager, configuration
 from unistream.cli.output import console, facts_grid, print_json
-from unistream.cli.tables import Cell, Column, Fit, Grid
+from unistream.cli.tables import Cell, Fit, Grid, PrintedColumn
 from unistream.client.job.lookup import find_job, find_shown_job
 from unistream.model.checkpoint_figures import (
     CheckpointFigures,
@@ -119,15 +119,15 @@ def shown(info: CheckpointsInfo, now_ms: int) -> Iterator[Grid | Cell]:
 def newest(known: tuple[CheckpointFigures, ...], now_ms: int) -> Grid:
     """One line for each, as they come."""
     grid = Grid(
-        Column("ID", right=True),
-        Column("KIND"),
-        Column("STATE"),
-        Column("STARTED"),
-        Column("DURATION", right=True),
-        Column("STATE SIZE", right=True),
-        Column("NEW", right=True, rank=1),
-        Column("IN FLIGHT", right=True, rank=2),
-        Column("ALIGNMENT", right=True, rank=3),
+        PrintedColumn("ID", right=True),
+        PrintedColumn("KIND"),
+        PrintedColumn("STATE"),
+        PrintedColumn("STARTED"),
+        PrintedColumn("DURATION", right=True),
+        PrintedColumn("STATE SIZE", right=True),
+        PrintedColumn("NEW", right=True, rank=1),
+        PrintedColumn("IN FLIGHT", right=True, rank=2),
+        PrintedColumn("ALIGNMENT", right=True, rank=3),
     )
     for figures in known:
         of_tasks = bool(figures.vertices)  # the database has those of the whole alone
@@ -162,7 +162,10 @@ def spreads(summary: dict[str, Spread]) -> Grid:
         ("P99.9", 5),
         ("MAX", 0),
     )
-    grid = Grid(Column("OF ALL"), *(Column(heading, right=True, rank=rank) for heading, rank in headings))
+    grid = Grid(
+        PrintedColumn("OF ALL"),
+        *(PrintedColumn(heading, right=True, rank=rank) for heading, rank in headings),
+    )
     for name, heading in _SPREADS.items():
         spread = summary.get(name)
         if spread is None:
@@ -208,9 +211,9 @@ def _facts(figures: CheckpointFigures, now_ms: int) -> list[tuple[str, Cell]]:
 def tasks(vertices: tuple[VertexFigures, ...]) -> Grid:
     """One line for each subtask; those that have not acknowledged are empty."""
     grid = Grid(
-        Column("TASK", fit=Fit.MIDDLE),
-        Column("ACKNOWLEDGED"),
-        *(Column(heading, right=True, rank=rank) for heading, rank in _FIGURES_OF_TASKS),
+        PrintedColumn("TASK", fit=Fit.MIDDLE),
+        PrintedColumn("ACKNOWLEDGED"),
+        *(PrintedColumn(heading, right=True, rank=rank) for heading, rank in _FIGURES_OF_TASKS),
     )
     for vertex in vertices:
         rows = [(subtask.index, _cells(subtask)) for subtask in vertex.subtasks]

@@ -9,7 +9,7 @@ import typer
 
 from unistream.base.config import Configuration
 from unistream.cli.cluster_stop import stop
-from unistream.cli.ending import Ending
+from unistream.cli.ending import StopSignals
 from unistream.cli.errors import log_to_stderr, report
 from unistream.cli.options import AsJson, Defines, Verbose, configuration
 from unistream.cli.output import console, print_json
@@ -56,7 +56,7 @@ def start(
     """
     config = configuration(defines)
     log_to_stderr(verbose)
-    with Ending() as ending:
+    with StopSignals() as ending:
         with _started(chosen_target(target), config, workdir, ending, as_json=as_json) as cluster:
             ending.claim()  # Spark may have replaced the handlers
             ending.abandon = cluster.abandon
@@ -74,7 +74,7 @@ def start(
 
 
 def _started(
-    target: str, config: Configuration, workdir: str | None, ending: Ending, *, as_json: bool
+    target: str, config: Configuration, workdir: str | None, ending: StopSignals, *, as_json: bool
 ) -> EmbeddedCluster:
     from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 

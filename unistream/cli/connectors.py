@@ -12,7 +12,7 @@ from rich.text import Text
 from unistream.base.extras import is_installed
 from unistream.cli.options import AsJson
 from unistream.cli.output import console, facts_grid, paragraph, print_json
-from unistream.cli.tables import Cell, Column, Fit, Grid
+from unistream.cli.tables import Cell, Fit, Grid, PrintedColumn
 from unistream.connector.common import warm_up_json
 from unistream.connector.listed import ConnectorPart, ListedConnector, connector, connectors, parts
 
@@ -34,12 +34,12 @@ def list_connectors(as_json: AsJson = False) -> None:
 def listed(found: Iterable[ListedConnector]) -> Grid:
     """One line for each connector."""
     grid = Grid(
-        Column("NAME"),
-        Column("SOURCE"),
-        Column("SINK"),
-        Column("THE SINK WRITES", rank=2),
-        Column("FROM", rank=1),
-        Column("WHAT IT IS", fit=Fit.WORDS, rank=3),
+        PrintedColumn("NAME"),
+        PrintedColumn("SOURCE"),
+        PrintedColumn("SINK"),
+        PrintedColumn("THE SINK WRITES", rank=2),
+        PrintedColumn("FROM", rank=1),
+        PrintedColumn("WHAT IT IS", fit=Fit.WORDS, rank=3),
     )
     for one in found:
         grid.add(
@@ -102,7 +102,11 @@ def compile_loops() -> None:
 
 def arguments(part: ConnectorPart) -> Grid:
     """One line for each argument of a class."""
-    grid = Grid(Column("ARGUMENT"), Column("DEFAULT", fit=Fit.MIDDLE), Column("MEANING", fit=Fit.WORDS))
+    grid = Grid(
+        PrintedColumn("ARGUMENT"),
+        PrintedColumn("DEFAULT", fit=Fit.MIDDLE),
+        PrintedColumn("MEANING", fit=Fit.WORDS),
+    )
     for option in part.options:
         default = Text("required", style="bold") if option.default is None else option.default
         grid.add(option.name, default, option.meaning)

@@ -18,13 +18,13 @@ from unistream.cli.formats import UNKNOWN, since
 from unistream.cli.load import load_function
 from unistream.cli.options import AsJson, Defines, Parallelism, Verbose, configuration
 from unistream.cli.output import console, print_json, print_result
-from unistream.cli.tables import Column, Fit, Forms, Grid
+from unistream.cli.tables import Fit, Forms, Grid, PrintedColumn
 from unistream.client.embedded.hosts import TARGETS, chosen_target
 
 if TYPE_CHECKING:
     from unistream.dead_letters.corrections import Corrections
-    from unistream.dead_letters.place import Place
-    from unistream.dead_letters.replay import Chosen, Outcome
+    from unistream.dead_letters.place import DeadLetterPlace
+    from unistream.dead_letters.replay import Chosen, ReplayOutcome
     from unistream.dead_letters.table import Letters
 
 SHOWN: Final = 20
@@ -99,13 +99,13 @@ def list_letters(
 def group_grid(groups: Iterable[dict[str, Any]], now_ms: int) -> Grid:
     """One line for each operator and error."""
     grid = Grid(
-        Column("OPERATOR", fit=Fit.MIDDLE),
-        Column("ERROR", fit=Fit.MIDDLE),
-        Column("LETTERS", right=True),
-        Column("REPLAYED", right=True),
-        Column("ATTEMPTS", right=True, rank=1),
-        Column("FIRST", rank=2),
-        Column("LAST"),
+        PrintedColumn("OPERATOR", fit=Fit.MIDDLE),
+        PrintedColumn("ERROR", fit=Fit.MIDDLE),
+        PrintedColumn("LETTERS", right=True),
+        PrintedColumn("REPLAYED", right=True),
+        PrintedColumn("ATTEMPTS", right=True, rank=1),
+        PrintedColumn("FIRST", rank=2),
+        PrintedColumn("LAST"),
     )
     for one in groups:
         grid.add(
@@ -154,13 +154,13 @@ def show(  # noqa: PLR0917  # typer passes them by name
 def letter_grid(each: Iterable[dict[str, Any]], now_ms: int, *, short: bool) -> Grid:
     """One line for each letter. `short`: its id may be shortened."""
     grid = Grid(
-        Column("LETTER"),
-        Column("FAILED"),
-        Column("OPERATOR", fit=Fit.MIDDLE, rank=2),
-        Column("ATTEMPT", right=True, rank=3),
-        Column("REPLAYED", rank=1),
-        Column("ERROR", fit=Fit.WORDS),
-        Column("ROW", fit=Fit.WORDS),
+        PrintedColumn("LETTER"),
+        PrintedColumn("FAILED"),
+        PrintedColumn("OPERATOR", fit=Fit.MIDDLE, rank=2),
+        PrintedColumn("ATTEMPT", right=True, rank=3),
+        PrintedColumn("REPLAYED", rank=1),
+        PrintedColumn("ERROR", fit=Fit.WORDS),
+        PrintedColumn("ROW", fit=Fit.WORDS),
     )
     for one in each:
         error = f"{one['error_type']}: {one['error']}" + (f" ({one['error_at']})" if one["error_at"] else "")
@@ -228,7 +228,7 @@ def replay(  # noqa: PLR0917  # typer passes them by name
     _end(outcome, as_json=as_json)
 
 
-def _end(outcome: Outcome, *, as_json: bool) -> None:
+def _end(outcome: ReplayOutcome, *, as_json: bool) -> None:
     """Prints it. Raises Exit: its job has failed."""
     if as_json:
         print_json(outcome)
@@ -242,7 +242,7 @@ def _end(outcome: Outcome, *, as_json: bool) -> None:
 
 
 def _replay(
-    place: Place,
+    place: DeadLetterPlace,
     pipeline: str,
     chosen: Chosen,
     config: dict[str, str],
@@ -250,7 +250,7 @@ def _replay(
     *,
     from_empty_state: bool,
     corrections: Corrections | None,
-) -> Outcome:
+) -> ReplayOutcome:
     from unistream.api.environment import Environment
     from unistream.api.sinks import sinks_replaced
     from unistream.dead_letters.graph import appending
@@ -274,7 +274,7 @@ def _replay(
         ).run(chosen)
 
 
-def _print_outcome(outcome: Outcome) -> None:
+def _print_outcome(outcome: ReplayOutcome) -> None:
     out = console()
     if outcome.replay is None and outcome.unread:
         out.print(f"nothing was replayed: {outcome.unread:,} letters are still no rows")
@@ -289,7 +289,7 @@ def _print_outcome(outcome: Outcome) -> None:
     out.print(f"replay {outcome.replay}: {outcome.letters:,} letters{again}", markup=False)
 
 
-def _place(table: str, record: str | None, config: dict[str, str]) -> Place:
+def _place(table: str, record: str | None, config: dict[str, str]) -> DeadLetterPlace:
     from unistream.dead_letters.place import place_of
 
     return place_of(table, record, config, load_function)

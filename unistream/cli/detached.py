@@ -19,7 +19,7 @@ import msgspec
 
 from unistream.base.durable_files import private
 from unistream.base.errors import Unreachable
-from unistream.cli.application import Accepted, Answer, Application, Refused
+from unistream.cli.application import Answer, Application, ApplicationRefused, ApplicationStarted
 from unistream.client.machine import home
 
 START_TIMEOUT_S: Final = 180.0  # a first Spark session on a busy machine takes half a minute
@@ -37,7 +37,7 @@ class Detached(msgspec.Struct, frozen=True, kw_only=True):
     log: str
 
 
-def start(application: Application) -> Detached | Refused:
+def start(application: Application) -> Detached | ApplicationRefused:
     """Starts the background process and returns when its job was accepted or refused. Unless it was accepted,
     nothing is left running.
 
@@ -68,9 +68,9 @@ def start(application: Application) -> Detached | Refused:
             _end(process)
             raise
     match answer:
-        case Accepted(job=job, url=url, pid=pid):
+        case ApplicationStarted(job=job, url=url, pid=pid):
             return Detached(job=job, url=url, pid=pid, log=str(log))
-        case Refused():
+        case ApplicationRefused():
             process.wait(GIVE_UP_S)
             log.unlink(missing_ok=True)
             return answer

@@ -23,7 +23,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 AT_ONCE_S: Final = 1.5  # from the second signal to the end of the process
 
 
-class Ending:
+class StopSignals:
     """Has the signals while it is entered; on the main thread.
 
     Args:

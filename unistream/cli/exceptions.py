@@ -12,7 +12,7 @@ from unistream.base.clock import SystemClock
 from unistream.cli.formats import since
 from unistream.cli.options import AsJson, Defines, Job, JobManager, configuration
 from unistream.cli.output import console, print_json, styled
-from unistream.cli.tables import Cell, Column, Fit, Grid
+from unistream.cli.tables import Cell, Fit, Grid, PrintedColumn
 from unistream.client.job.lookup import find_shown_job
 from unistream.model.job_info import ExceptionInfo, JobInfo, SubtaskInfo
 
@@ -43,12 +43,12 @@ def exceptions(
 def past_attempts(subtasks: Iterable[SubtaskInfo], now_ms: int) -> Grid:
     """One line for each attempt that has ended and was followed by another one."""
     grid = Grid(
-        Column("TASK", fit=Fit.MIDDLE),
-        Column("ATTEMPT", right=True),
-        Column("ENDED"),
-        Column("STATE"),
-        Column("WHERE", fit=Fit.MIDDLE, rank=1),
-        Column("WHY", fit=Fit.WORDS),
+        PrintedColumn("TASK", fit=Fit.MIDDLE),
+        PrintedColumn("ATTEMPT", right=True),
+        PrintedColumn("ENDED"),
+        PrintedColumn("STATE"),
+        PrintedColumn("WHERE", fit=Fit.MIDDLE, rank=1),
+        PrintedColumn("WHY", fit=Fit.WORDS),
     )
     for subtask in subtasks:
         for past in subtask.past:
@@ -85,10 +85,10 @@ def shown(info: JobInfo, now_ms: int) -> Iterator[Grid | Cell]:
 def failures(roots: tuple[ExceptionInfo, ...], now_ms: int) -> Grid:
     """One line for each failure."""
     grid = Grid(
-        Column("TIME"),
-        Column("TASK", fit=Fit.MIDDLE),
-        Column("WHERE", fit=Fit.MIDDLE, rank=1),
-        Column("WHAT", fit=Fit.WORDS),
+        PrintedColumn("TIME"),
+        PrintedColumn("TASK", fit=Fit.MIDDLE),
+        PrintedColumn("WHERE", fit=Fit.MIDDLE, rank=1),
+        PrintedColumn("WHAT", fit=Fit.WORDS),
     )
     for root in roots:
         _add(grid, root, "", now_ms)

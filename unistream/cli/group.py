@@ -10,7 +10,7 @@ import typer
 from unistream.cli.formats import moment
 from unistream.cli.options import AsJson
 from unistream.cli.output import console, facts_grid, print_json
-from unistream.cli.tables import Cell, Column, Fit, Grid
+from unistream.cli.tables import Cell, Fit, Grid, PrintedColumn
 
 if TYPE_CHECKING:
     from unistream.connector.group.logs import GroupCommit
@@ -60,7 +60,12 @@ def shown(found: GroupCommit) -> Iterator[Grid | Cell]:
 
 def tables(found: GroupCommit) -> Grid:
     """One line for each sink, with the version that its readers read."""
-    grid = Grid(Column("SINK"), Column("KIND"), Column("VERSION"), Column("TABLE", fit=Fit.WORDS))
+    grid = Grid(
+        PrintedColumn("SINK"),
+        PrintedColumn("KIND"),
+        PrintedColumn("VERSION"),
+        PrintedColumn("TABLE", fit=Fit.WORDS),
+    )
     for uid, one in sorted(found.tables.items()):
         grid.add(uid, one.kind, "as it is" if one.version is None else str(one.version), one.address)
     return grid

@@ -34,7 +34,7 @@ from unistream.cli.output import (
     styled,
     version_of,
 )
-from unistream.cli.tables import Cell, Column, Fit, Grid
+from unistream.cli.tables import Cell, Fit, Grid, PrintedColumn
 from unistream.client.job.lookup import find_shown_job
 from unistream.model.job_figures import (
     bytes_left,
@@ -202,14 +202,14 @@ def _refused(info: JobInfo) -> Iterator[tuple[str, Cell]]:
 def vertex_grid(info: JobInfo, now_ms: int) -> Grid:
     """One line for each vertex, over its subtasks."""
     grid = Grid(
-        Column("VERTEX", fit=Fit.MIDDLE),
-        Column("TASKS"),
-        Column("ROWS IN", right=True),
-        Column("ROWS OUT", right=True, rank=1),
-        Column("RATE", right=True),
-        Column("BUSY", right=True),
-        Column("HELD BACK", right=True, rank=2),
-        Column("LAG", right=True, rank=3),
+        PrintedColumn("VERTEX", fit=Fit.MIDDLE),
+        PrintedColumn("TASKS"),
+        PrintedColumn("ROWS IN", right=True),
+        PrintedColumn("ROWS OUT", right=True, rank=1),
+        PrintedColumn("RATE", right=True),
+        PrintedColumn("BUSY", right=True),
+        PrintedColumn("HELD BACK", right=True, rank=2),
+        PrintedColumn("LAG", right=True, rank=3),
     )
     for one in vertex_figures(info):
         is_held = one.held_back is not None and one.held_back > HELD_BACK_FROM
@@ -230,13 +230,13 @@ def vertex_grid(info: JobInfo, now_ms: int) -> Grid:
 def subtask_grid(info: JobInfo) -> Grid:
     """One line for each subtask."""
     grid = Grid(
-        Column("SUBTASK", fit=Fit.MIDDLE),
-        Column("ATTEMPT", right=True, rank=1),
-        Column("STATE"),
-        Column("IN", right=True),
-        Column("OUT", right=True),
-        Column("BUSY", right=True, rank=2),
-        Column("WORKER", fit=Fit.MIDDLE, rank=3),
+        PrintedColumn("SUBTASK", fit=Fit.MIDDLE),
+        PrintedColumn("ATTEMPT", right=True, rank=1),
+        PrintedColumn("STATE"),
+        PrintedColumn("IN", right=True),
+        PrintedColumn("OUT", right=True),
+        PrintedColumn("BUSY", right=True, rank=2),
+        PrintedColumn("WORKER", fit=Fit.MIDDLE, rank=3),
     )
     for subtask in info.subtasks:
         grid.add(*_subtask(subtask, counts=not info.incomplete))

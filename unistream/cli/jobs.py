@@ -16,7 +16,15 @@ from unistream.base.extras import is_installed
 from unistream.cli.errors import report
 from unistream.cli.options import AsJson, Defines, Directory, Format, Job, JobManager, configuration
 from unistream.cli.output import console, jobs_grid, print_json
-from unistream.client.job.lookup import Found, Note, Silent, all_jobs, each_once, find_job, running_clusters
+from unistream.client.job.lookup import (
+    JobInCluster,
+    MetadataNote,
+    Silent,
+    all_jobs,
+    each_once,
+    find_job,
+    running_clusters,
+)
 from unistream.client.job.submission import NO_SERVER
 from unistream.client.machine.job_history import ended_jobs
 from unistream.client.remote.address import is_elected
@@ -37,7 +45,7 @@ def list_jobs(
     no cluster answers.
     """
     silent: list[Silent] = []
-    notes: list[Note] = []
+    notes: list[MetadataNote] = []
     config = configuration(defines, jobmanager=jobmanager)
     has_history = all_ and not config.get(REST_PORT) and not is_elected(config)
     with clusters_here(config) as clusters:
@@ -62,14 +70,16 @@ def list_jobs(
         console().print("there are no jobs here" if all_ else "no job runs here")
 
 
-def with_history(found: list[Found], config: Configuration, notes: list[Note]) -> list[Found]:
+def with_history(
+    found: list[JobInCluster], config: Configuration, notes: list[MetadataNote]
+) -> list[JobInCluster]:
     """The jobs that clusters list, and those that only the database of this user has."""
     try:
         ended = ended_jobs(config)
     except UnistreamError as error:
-        notes.append(Note("", f"jobs of clusters that have ended are not listed: {error}"))
+        notes.append(MetadataNote("", f"jobs of clusters that have ended are not listed: {error}"))
         return found
-    return each_once([*found, *(Found(None, job, is_own=False) for job in ended)])
+    return each_once([*found, *(JobInCluster(None, job, is_own=False) for job in ended)])
 
 
 def unanswered(silent: Iterable[Silent]) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from unistream.cli.formats import count, duration, several, since
-from unistream.cli.tables import Cell, Column, Fit, Grid
+from unistream.cli.tables import Cell, Fit, Grid, PrintedColumn
 from unistream.client.remote.job_client import JobResult
 from unistream.model.job_info import JobSummary, SinkInfo
 
@@ -44,7 +44,7 @@ def print_facts(facts: Iterable[tuple[str, Cell]]) -> None:
 
 def facts_grid(facts: Iterable[tuple[str, Cell]]) -> Grid:
     """A table with a line for each (label, value). A value without a label goes on with the one before."""
-    grid = Grid(Column("label"), Column("value", fit=Fit.WORDS), headings=False)
+    grid = Grid(PrintedColumn("label"), PrintedColumn("value", fit=Fit.WORDS), headings=False)
     for label, value in facts:
         grid.add(Text(label, style="bold"), value)
     return grid
@@ -52,7 +52,7 @@ def facts_grid(facts: Iterable[tuple[str, Cell]]) -> Grid:
 
 def paragraph(text: Cell) -> Grid:
     """Words in lines of the terminal."""
-    grid = Grid(Column("text", fit=Fit.WORDS), headings=False)
+    grid = Grid(PrintedColumn("text", fit=Fit.WORDS), headings=False)
     grid.add(text)
     return grid
 
@@ -84,14 +84,14 @@ def by_state(states: dict[str, int]) -> tuple[str, str]:
 def jobs_grid(found: Iterable[tuple[str, JobSummary]], now_ms: int) -> Grid:
     """A table of jobs, each with the place of its cluster; newest first."""
     grid = Grid(
-        Column("JOB"),
-        Column("NAME", fit=Fit.MIDDLE),
-        Column("STATE"),
-        Column("STARTED"),
-        Column("ENDED", rank=2),
-        Column("RESTARTS", rank=1, right=True),
-        Column("TASKS", rank=3),
-        Column("CLUSTER", rank=4),
+        PrintedColumn("JOB"),
+        PrintedColumn("NAME", fit=Fit.MIDDLE),
+        PrintedColumn("STATE"),
+        PrintedColumn("STARTED"),
+        PrintedColumn("ENDED", rank=2),
+        PrintedColumn("RESTARTS", rank=1, right=True),
+        PrintedColumn("TASKS", rank=3),
+        PrintedColumn("CLUSTER", rank=4),
     )
     for place, job in found:
         grid.add(

@@ -19,7 +19,7 @@ from unistream.cli.jobs import absolute
 from unistream.cli.load import load_function
 from unistream.cli.options import AllowNonRestored, AsJson, Defines, Parallelism, Pipeline, configuration
 from unistream.cli.output import console, paragraph, print_json
-from unistream.cli.tables import Cell, Column, Fit, Grid
+from unistream.cli.tables import Cell, Fit, Grid, PrintedColumn
 from unistream.client.job.resume import LATEST
 from unistream.core.restore import RestorePlan, StateOutcome
 
@@ -107,11 +107,11 @@ def shown(found: RestorePlan) -> Iterator[Grid | Cell]:
 def states(found: RestorePlan) -> Grid:
     """One line for each operator, and for each of its states."""
     grid = Grid(
-        Column("OPERATOR", fit=Fit.MIDDLE),
-        Column("STATE", fit=Fit.MIDDLE),
-        Column("ROWS", right=True),
-        Column("OUTCOME"),
-        Column("WHY", fit=Fit.WORDS),
+        PrintedColumn("OPERATOR", fit=Fit.MIDDLE),
+        PrintedColumn("STATE", fit=Fit.MIDDLE),
+        PrintedColumn("ROWS", right=True),
+        PrintedColumn("OUTCOME"),
+        PrintedColumn("WHY", fit=Fit.WORDS),
     )
     for operator in found.operators:
         grid.add(operator.uid, "", "", _styled(operator.outcome), operator.why)

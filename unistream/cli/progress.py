@@ -24,7 +24,7 @@ SPINNER_CHARS: Final = 2
 COMPILING_SAID: Final = "compiling what reads records, once on this machine"
 
 
-class Progress(Closing):
+class ProgressLine(Closing):
     """One line that changes in place until it is closed, and a bar for each stage of a job on Spark."""
 
     def __init__(self, info: JobInfo) -> None:

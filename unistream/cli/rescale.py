@@ -11,7 +11,7 @@ import typer
 from unistream.base.errors import ConfigError
 from unistream.cli.options import AsJson, Defines, Job, JobManager, configuration
 from unistream.cli.output import console, print_json
-from unistream.cli.progress import Progress
+from unistream.cli.progress import ProgressLine
 from unistream.client.job.lookup import find_job
 from unistream.model.job_info import JobInfo
 
@@ -32,7 +32,7 @@ def rescale(
         info = client.status()
         before = parallelism_of(info)
         if sys.stdout.isatty() and not as_json:
-            with Progress(info) as progress:
+            with ProgressLine(info) as progress:
                 client.rescale(parallelism, progress.update)
         else:
             client.rescale(parallelism)

@@ -16,7 +16,7 @@ from unistream.base.config import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, Unreachable
 from unistream.base.extras import require
 from unistream.base.targets import Target, known_target
-from unistream.cli.ending import SIGNALS, Ending
+from unistream.cli.ending import SIGNALS, StopSignals
 from unistream.cli.errors import INTERRUPTED, JOB_FAILED, complain, log_to_stderr, report
 from unistream.cli.jobs import absolute
 from unistream.cli.load import load_function
@@ -173,12 +173,12 @@ def checked_target(given: str | None, *, detached: bool, jobmanager: str | None 
 
 
 def _run_in_background(target: str, request: SubmitRequest, *, verbose: bool, as_json: bool) -> None:
-    from unistream.cli.application import Application, Refused
+    from unistream.cli.application import Application, ApplicationRefused
     from unistream.cli.detached import start
 
     application = Application(target=target, config=request.config, request=request, verbose=verbose)
     started = start(application)
-    if isinstance(started, Refused):
+    if isinstance(started, ApplicationRefused):
         complain(started.message)
         raise typer.Exit(started.code)
     if as_json:
@@ -243,7 +243,7 @@ def _wait_as_owner(client: JobClient, *, shows: bool) -> JobResult:
     from unistream.client.embedded.embedded_job import EmbeddedJobClient
 
     noticed = _Noticed(_ended)
-    with Ending(noticed.notice) as ending:
+    with StopSignals(noticed.notice) as ending:
         try:
             return _wait(client, noticed, shows=shows)
         except _Ended as ended:
@@ -287,10 +287,10 @@ def _wait(client: JobClient, noticed: _Noticed, *, shows: bool) -> JobResult:
         Unreachable: its cluster does not answer any more.
         OutcomeUnknown: its cluster was started again and does not know it.
     """
-    from unistream.cli.progress import Progress, Restarts
+    from unistream.cli.progress import ProgressLine, Restarts
 
     restarts = Restarts()
-    with Progress(client.status()) if shows else nullcontext() as progress:
+    with ProgressLine(client.status()) if shows else nullcontext() as progress:
         result: JobResult | None = None
         while result is None:
             noticed.check()

@@ -18,7 +18,7 @@ from unistream.cli.jobs import absolute
 from unistream.cli.load import load_function
 from unistream.cli.options import AsJson, Defines, configuration
 from unistream.cli.output import console, facts_grid, print_json
-from unistream.cli.tables import Cell, Column, Fit, Grid
+from unistream.cli.tables import Cell, Fit, Grid, PrintedColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -116,7 +116,7 @@ def rows_grid(rows: pa.Table) -> Grid:
 
     kinds = [pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in rows.schema.types]
     headings = zip(rows.schema.names, kinds, strict=True)
-    grid = Grid(*(Column(name, fit=Fit.WORDS, right=right) for name, right in headings))
+    grid = Grid(*(PrintedColumn(name, fit=Fit.WORDS, right=right) for name, right in headings))
     for row in rows.to_pylist():
         grid.add(*("" if value is None else _shown(value) for value in row.values()))
     return grid
@@ -236,12 +236,12 @@ def outcome_lines(found: Finalized, *, dry_run: bool) -> Iterator[Grid | Cell]:
 def finalized(found: Finalized) -> Grid:
     """One line for each committer."""
     grid = Grid(
-        Column("COMMITTER", fit=Fit.MIDDLE),
-        Column("CHECKPOINTS"),
-        Column("PENDING", right=True),
-        Column("ROWS", right=True),
-        Column("OUTCOME"),
-        Column("WHY", fit=Fit.WORDS),
+        PrintedColumn("COMMITTER", fit=Fit.MIDDLE),
+        PrintedColumn("CHECKPOINTS"),
+        PrintedColumn("PENDING", right=True),
+        PrintedColumn("ROWS", right=True),
+        PrintedColumn("OUTCOME"),
+        PrintedColumn("WHY", fit=Fit.WORDS),
     )
     for commit in found.commits:
         grid.add(
@@ -311,13 +311,13 @@ def _how_to_resume(found: Any) -> str:
 
 def _states(found: Inspection) -> Grid:
     grid = Grid(
-        Column("OPERATOR", fit=Fit.MIDDLE),
-        Column("STATE", fit=Fit.MIDDLE),
-        Column("KIND"),
-        Column("ROWS", right=True),
-        Column("SIZE", right=True),
-        Column("KEY GROUPS", rank=2),
-        Column("SUBTASKS", rank=1),
+        PrintedColumn("OPERATOR", fit=Fit.MIDDLE),
+        PrintedColumn("STATE", fit=Fit.MIDDLE),
+        PrintedColumn("KIND"),
+        PrintedColumn("ROWS", right=True),
+        PrintedColumn("SIZE", right=True),
+        PrintedColumn("KEY GROUPS", rank=2),
+        PrintedColumn("SUBTASKS", rank=1),
     )
     for operator in found.operators:
         width = str(operator.parallelism)
@@ -336,7 +336,9 @@ def _states(found: Inspection) -> Grid:
 
 def _watermarks(found: Inspection) -> Grid:
     grid = Grid(
-        Column("OPERATOR", fit=Fit.MIDDLE), Column("LEAST WATERMARK"), Column("GREATEST, OF ITS SUBTASKS")
+        PrintedColumn("OPERATOR", fit=Fit.MIDDLE),
+        PrintedColumn("LEAST WATERMARK"),
+        PrintedColumn("GREATEST, OF ITS SUBTASKS"),
     )
     for operator in found.operators:
         span = operator.watermark
@@ -347,10 +349,10 @@ def _watermarks(found: Inspection) -> Grid:
 
 def _positions(found: Inspection) -> Grid:
     grid = Grid(
-        Column("SOURCE", fit=Fit.MIDDLE),
-        Column("SPLIT", fit=Fit.MIDDLE),
-        Column("SUBTASK"),
-        Column("POSITION", fit=Fit.WORDS),
+        PrintedColumn("SOURCE", fit=Fit.MIDDLE),
+        PrintedColumn("SPLIT", fit=Fit.MIDDLE),
+        PrintedColumn("SUBTASK"),
+        PrintedColumn("POSITION", fit=Fit.WORDS),
     )
     for split in found.positions:
         subtask = "unassigned" if split.subtask is None else str(split.subtask)
@@ -366,11 +368,11 @@ def _fields(position: object) -> str:
 
 def _commits(found: Inspection) -> Grid:
     grid = Grid(
-        Column("COMMITTER", fit=Fit.MIDDLE),
-        Column("CHECKPOINT", right=True),
-        Column("WRITER", right=True),
-        Column("PENDING", right=True),
-        Column("SIZE", right=True),
+        PrintedColumn("COMMITTER", fit=Fit.MIDDLE),
+        PrintedColumn("CHECKPOINT", right=True),
+        PrintedColumn("WRITER", right=True),
+        PrintedColumn("PENDING", right=True),
+        PrintedColumn("SIZE", right=True),
     )
     for commit in found.pending_commits:
         grid.add(

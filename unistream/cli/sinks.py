@@ -10,7 +10,7 @@ import typer
 
 from unistream.cli.options import AsJson, Defines, configuration
 from unistream.cli.output import console, id_forms, print_json
-from unistream.cli.tables import Column, Fit, Grid
+from unistream.cli.tables import Fit, Grid, PrintedColumn
 
 if TYPE_CHECKING:
     from unistream.client.job.staged_files import StagedByJob
@@ -57,7 +57,9 @@ def clean(
 
 def staged(found: Sequence[StagedByJob], *, dry_run: bool) -> Grid:
     """One line for each job, with what happens to its files."""
-    grid = Grid(Column("JOB"), Column("FILES", right=True), Column("OUTCOME", fit=Fit.WORDS))
+    grid = Grid(
+        PrintedColumn("JOB"), PrintedColumn("FILES", right=True), PrintedColumn("OUTCOME", fit=Fit.WORDS)
+    )
     for one in found:
         done = "would be removed" if dry_run else "removed"
         grid.add(id_forms(one.job), f"{one.files:,}", f"kept: {one.kept}" if one.kept else done)

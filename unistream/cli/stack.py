@@ -15,7 +15,7 @@ from unistream.base.extras import require
 from unistream.cli.output import console, print_json
 from unistream.cli.stack_topics import app as topics
 from unistream.cli.stack_topics import stack_folder
-from unistream.cli.tables import Column, Fit, Grid
+from unistream.cli.tables import Fit, Grid, PrintedColumn
 from unistream.testing import devtools
 from unistream.testing.devtools import ServerStatus
 
@@ -119,11 +119,11 @@ def _show(folder: Path, as_json: bool) -> None:
 def server_grid(servers: Sequence[ServerStatus]) -> Grid:
     """One line for each server."""
     grid = Grid(
-        Column("SERVER"),
-        Column("STATE"),
-        Column("ADDRESS"),
-        Column("PID", right=True, rank=1),
-        Column("LOG", fit=Fit.WORDS),
+        PrintedColumn("SERVER"),
+        PrintedColumn("STATE"),
+        PrintedColumn("ADDRESS"),
+        PrintedColumn("PID", right=True, rank=1),
+        PrintedColumn("LOG", fit=Fit.WORDS),
     )
     for server in servers:
         grid.add(server.name, server.state, server.address or "", str(server.pid or ""), server.log)

@@ -42,7 +42,7 @@ class Fit(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PrintedColumn:
     """A heading, and what happens to the column where there is too little room.
 
     Attributes:
@@ -63,7 +63,7 @@ class Grid:
         headings: False: the first row is one of the table.
     """
 
-    def __init__(self, *columns: Column, headings: bool = True) -> None:
+    def __init__(self, *columns: PrintedColumn, headings: bool = True) -> None:
         self._columns = columns
         self._headings = headings
         self._rows: list[tuple[Forms, ...]] = []
@@ -88,7 +88,12 @@ class _Layout:
     """The columns that are shown, the form of their cells, and their widths."""
 
     def __init__(
-        self, columns: Sequence[Column], rows: Sequence[Sequence[Forms]], width: int | None, *, headings: bool
+        self,
+        columns: Sequence[PrintedColumn],
+        rows: Sequence[Sequence[Forms]],
+        width: int | None,
+        *,
+        headings: bool,
     ) -> None:
         self._columns = columns
         self._rows = rows

@@ -28,7 +28,7 @@ from unistream.cli.formats import duration, several
 from unistream.cli.jobs import clusters_here, unanswered
 from unistream.cli.options import AsJson, Defines, JobManager, Verbose, configuration
 from unistream.cli.output import console, print_json
-from unistream.cli.tables import Column, Fit, Grid
+from unistream.cli.tables import Fit, Grid, PrintedColumn
 from unistream.client.job.lookup import Silent, ask_all
 from unistream.client.remote.address import elected_name, is_elected, retrieval
 from unistream.core.memory import MemoryPlan, describe_bytes, memory_plan
@@ -100,7 +100,7 @@ def start(
     with contextlib.ExitStack() as closing:
         leaders = closing.enter_context(contextlib.closing(retrieval(config))) if elected else None
         where = elected_name(config) if elected else master.removeprefix(TCP_SCHEME)
-        waiting = Waiting(where, config.get(REGISTRATION_TIMEOUT))
+        waiting = NoClusterReporter(where, config.get(REGISTRATION_TIMEOUT))
         tell = functools.partial(print_registered, as_json=as_json)
         raise typer.Exit(run_standalone(spec, _new_id, waiting.on_silence, leaders, tell))
 
@@ -148,7 +148,11 @@ def memory(slots: Slots = None, defines: Defines = None, as_json: AsJson = False
 
 def parts(plan: MemoryPlan) -> Grid:
     """One line for each part; sizes as in a configuration."""
-    grid = Grid(Column("PART"), Column("WORKER", right=True), Column(f"SLOT (OF {plan.slots})", right=True))
+    grid = Grid(
+        PrintedColumn("PART"),
+        PrintedColumn("WORKER", right=True),
+        PrintedColumn(f"SLOT (OF {plan.slots})", right=True),
+    )
     for part, size, share in plan.rows():
         grid.add(part, describe_bytes(size), describe_bytes(share) if share else "")
     return grid
@@ -185,7 +189,7 @@ def _look_up(host: str, port: int) -> None:
             return
 
 
-class Waiting:
+class NoClusterReporter:
     """Reports on stderr that no cluster answers: at once, and again every `SAY_EVERY_MS`.
 
     Args:
@@ -219,14 +223,14 @@ def _new_id() -> TaskManagerId:
 def worker_grid(found: list[tuple[str, TaskManagerInfo]]) -> Grid:
     """One line for each worker."""
     grid = Grid(
-        Column("WORKER", fit=Fit.MIDDLE),
-        Column("HOST", fit=Fit.MIDDLE),
-        Column("PID", right=True),
-        Column("SLOTS", right=True),
-        Column("FREE", right=True),
-        Column("PROFILE OF A SLOT", rank=2),
-        Column("STATE"),
-        Column("CLUSTER", rank=1),
+        PrintedColumn("WORKER", fit=Fit.MIDDLE),
+        PrintedColumn("HOST", fit=Fit.MIDDLE),
+        PrintedColumn("PID", right=True),
+        PrintedColumn("SLOTS", right=True),
+        PrintedColumn("FREE", right=True),
+        PrintedColumn("PROFILE OF A SLOT", rank=2),
+        PrintedColumn("STATE"),
+        PrintedColumn("CLUSTER", rank=1),
     )
     for url, worker in found:
         grid.add(

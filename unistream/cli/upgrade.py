@@ -141,7 +141,7 @@ def _undone(running: JobInfo, given: Configuration, how: _How) -> JobId:
     """Whether the earlier version can start from the state of this one shows when it does; if it cannot, this
     one goes on."""
     from unistream.client.job.submission import connect_to_submit
-    from unistream.client.job.upgrade import Replaced, Upgrade, replaced_by
+    from unistream.client.job.upgrade import KeptVersion, Upgrade, replaced_by
 
     with connect_to_submit(given) as cluster:
         before = replaced_by(cluster, running)
@@ -150,7 +150,7 @@ def _undone(running: JobInfo, given: Configuration, how: _How) -> JobId:
         return Upgrade(
             cluster=cluster,
             old=running.job,
-            request=Replaced(job=before.job, request_id=how.name),
+            request=KeptVersion(job=before.job, request_id=how.name),
             check=lambda _directory: None,
             savepoint_dir=how.savepoint_dir,
             first_checkpoint_s=how.first_checkpoint_s,

@@ -25,7 +25,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.object_stores import use_store
 from unistream.dead_letters.corrections import corrections_of
 from unistream.dead_letters.graph import append_everywhere
-from unistream.dead_letters.ledger import Done, Ledger, Order, TableLock
+from unistream.dead_letters.ledger import Ledger, ReplayEnd, ReplayOrder, TableLock
 from unistream.dead_letters.replay import Chosen, Replay
 from unistream.dead_letters.table import absolute, letters_at
 from unistream.model.letter_replays import (
@@ -91,7 +91,7 @@ class _Prepared:
             return NothingToReplay(unread=begun.unread)
         return structs.replace(self._prepared(begun.order, 0, None), unread=begun.unread)
 
-    def _own(self, order: Order) -> Order:
+    def _own(self, order: ReplayOrder) -> ReplayOrder:
         """The order as one of this cluster; that of a cluster that is gone for good is taken over. Raises
         ConfigError: it is not for this cluster to say what happens to it."""
         if order.cluster == self._question.cluster:
@@ -110,10 +110,10 @@ class _Prepared:
         self._replay.ledger.take_over(taken)
         return taken
 
-    def _end(self, order: Order) -> None:
-        self._replay.ledger.end(Done(id=order.id, ended_ms=SystemClock().wall_ms()))
+    def _end(self, order: ReplayOrder) -> None:
+        self._replay.ledger.end(ReplayEnd(id=order.id, ended_ms=SystemClock().wall_ms()))
 
-    def _prepared(self, order: Order, attempt: int, checkpoint: str | None) -> ReplayPrepared:
+    def _prepared(self, order: ReplayOrder, attempt: int, checkpoint: str | None) -> ReplayPrepared:
         environment = self._replay.environment_of(order)
         environment.check_new_lines(savepoint=checkpoint)
         name = f"replay of {order.operator}"[:200]

@@ -45,7 +45,7 @@ FORMAT_OF_CLUSTERS: Final = 2  # earlier versions would take its job for dead
 REPLAYED_SCHEMA: Final = pa.schema([("letter", pa.string()), ("replay", pa.string())])
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayOrder(msgspec.Struct, frozen=True, kw_only=True):
     """One replay.
 
     Attributes:
@@ -72,7 +72,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The end of a replay. `job`: its last one; empty: not known, since its process was killed then."""
 
     id: str
@@ -111,23 +111,23 @@ class Ledger:
             raise failure(f"{self.folder} could not be read", error) from error
         return pa.concat_tables([REPLAYED_SCHEMA.empty_table(), *tables])
 
-    def unfinished(self) -> list[Order]:
+    def unfinished(self) -> list[ReplayOrder]:
         """Replays that have begun and are not done, oldest first. Raises CorruptSnapshot, Unreachable."""
         found = [order for order in self._orders() if not self._exists(f"{order.id}/done.json")]
         return sorted(found, key=lambda order: order.begun_ms)
 
-    def begin(self, order: Order, letters: pa.Table) -> None:
+    def begin(self, order: ReplayOrder, letters: pa.Table) -> None:
         """Durable when it returns: first the letters, then that there is a replay."""
         sink = pa.BufferOutputStream()
         pq.write_table(letters, sink)
         self._write(f"{order.id}/letters.parquet", bytes(sink.getvalue()))
         self._write(f"{order.id}/order.json", msgspec.json.encode(order))
 
-    def take_over(self, order: Order) -> None:
+    def take_over(self, order: ReplayOrder) -> None:
         """It is another one's from now on. Durable when it returns."""
         self._write(f"{order.id}/order.json", msgspec.json.encode(order))
 
-    def is_recorded(self, order: Order) -> bool:
+    def is_recorded(self, order: ReplayOrder) -> bool:
         """All of its letters were replayed, and its job needs no checkpoint any more: it has ended, in
         whatever process. Looked for twice: while a job ends, a checkpoint may be replaced by its last one."""
         letters = self._parquet(f"{self._inner}/{order.id}/letters.parquet")["letter"].to_pylist()
@@ -137,7 +137,7 @@ class Ledger:
             return False
         return all(self.newest_checkpoint(order.id) is None for _ in range(2))
 
-    def is_noted(self, order: Order) -> bool:
+    def is_noted(self, order: ReplayOrder) -> bool:
         """Letters of it were replayed."""
         return order.id in pc.unique(self.replayed()["replay"]).to_pylist()
 
@@ -145,11 +145,11 @@ class Ledger:
         """`end` was called."""
         return self._exists(f"{replay}/done.json")
 
-    def end(self, done: Done) -> None:
+    def end(self, done: ReplayEnd) -> None:
         """Durable when it returns; safe to repeat."""
         self._write(f"{done.id}/done.json", msgspec.json.encode(done))
 
-    def withdraw(self, order: Order) -> None:
+    def withdraw(self, order: ReplayOrder) -> None:
         """A replay that has committed nothing: its letters can be replayed by another one."""
         folder = f"{self._inner}/{order.id}"
         self._system.rm_file(f"{folder}/order.json")
@@ -169,7 +169,7 @@ class Ledger:
         ]
         return max(found)[2] if found else None
 
-    def _orders(self) -> Iterator[Order]:
+    def _orders(self) -> Iterator[ReplayOrder]:
         if not self._system.exists(self._inner):
             return
         self._system.invalidate_cache()
@@ -178,7 +178,7 @@ class Ledger:
             if not self._exists(f"{name}/order.json"):
                 continue
             try:
-                order = msgspec.json.decode(self._system.cat_file(f"{path}/order.json"), type=Order)
+                order = msgspec.json.decode(self._system.cat_file(f"{path}/order.json"), type=ReplayOrder)
             except msgspec.MsgspecError as error:
                 raise CorruptSnapshot(f"{self.folder}/{name}/order.json is unreadable: {error}") from error
             if order.format not in (FORMAT, FORMAT_OF_CLUSTERS):

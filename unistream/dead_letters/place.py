@@ -26,7 +26,7 @@ LoadFunction = Callable[[str], Callable[[Environment], object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DeadLetterPlace:
     """Where the letters of one table are, and the record of their replays.
 
     Attributes:
@@ -53,7 +53,7 @@ class Place:
         return self.record
 
 
-def place_of(table: str, record: str | None, config: dict[str, str], load: LoadFunction) -> Place:
+def place_of(table: str, record: str | None, config: dict[str, str], load: LoadFunction) -> DeadLetterPlace:
     """`table`: a path, a URL or ``MODULE:FUNCTION#SINK``.
 
     Raises:
@@ -64,10 +64,10 @@ def place_of(table: str, record: str | None, config: dict[str, str], load: LoadF
     of_sink = None if "://" in table else _OF_A_SINK.fullmatch(table)
     if of_sink is None:
         uri = absolute(table)
-        return Place(uri, _checked(uri, record, uri), partial(letters_at, uri))
+        return DeadLetterPlace(uri, _checked(uri, record, uri), partial(letters_at, uri))
     sink = _sink(of_sink[1], of_sink[2], config, load)
     read = lambda: letters_in(sink.letters(), sink.name)  # noqa: E731
-    return Place(sink.name, _checked(sink.letters_folder(), record, sink.name), read)
+    return DeadLetterPlace(sink.name, _checked(sink.letters_folder(), record, sink.name), read)
 
 
 def _checked(folder: str | None, record: str | None, name: str) -> str | None:

@@ -32,7 +32,7 @@ from unistream.client.remote.job_client import JobResult
 from unistream.core.graph import uid_of
 from unistream.dead_letters.corrections import Corrections, corrected
 from unistream.dead_letters.graph import replay_environment, replayed_part
-from unistream.dead_letters.ledger import FORMAT, FORMAT_OF_CLUSTERS, Done, Ledger, Order
+from unistream.dead_letters.ledger import FORMAT, FORMAT_OF_CLUSTERS, Ledger, ReplayEnd, ReplayOrder
 from unistream.dead_letters.records import own, owner, read_again, source_named
 from unistream.dead_letters.table import Letters
 from unistream.operator.replayed import REPLAYED_COLUMNS
@@ -67,7 +67,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ReplayOutcome:
     """What a replay has done.
 
     Attributes:
@@ -88,9 +88,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """`order` None: there was nothing to replay. `unread`: see `Outcome`."""
+    """`order` None: there was nothing to replay. `unread`: see `ReplayOutcome`."""
 
-    order: Order | None
+    order: ReplayOrder | None
     unread: int
 
 
@@ -130,7 +130,7 @@ class Replay:
     on_step: Callable[[str], None] = lambda _: None
     clock: Clock = field(default_factory=SystemClock)
 
-    def run(self, chosen: Chosen) -> Outcome:
+    def run(self, chosen: Chosen) -> ReplayOutcome:
         """Ends what a killed replay has left, then replays the chosen letters that were not replayed.
 
         Raises:
@@ -142,7 +142,7 @@ class Replay:
                 return finished
         begun = self.begin(chosen, uuid.uuid4().hex)
         if begun.order is None:
-            return Outcome(replay=None, letters=0, unread=begun.unread)
+            return ReplayOutcome(replay=None, letters=0, unread=begun.unread)
         return replace(self._run(begun.order, None), unread=begun.unread)
 
     def begin(self, chosen: Chosen, replay: str, *, cluster: str = "", mark: str = "") -> Begun:
@@ -152,13 +152,13 @@ class Replay:
         Args:
             chosen: See `Chosen`.
             replay: Its id.
-            cluster: See `Order`.
-            mark: See `Order`.
+            cluster: See `ReplayOrder`.
+            mark: See `ReplayOrder`.
         """
         selected = self._choose(chosen)
         if not selected.letters.num_rows:
             return Begun(None, selected.unread)
-        order = Order(
+        order = ReplayOrder(
             id=replay,
             operator=selected.operator,
             pipeline=self.pipeline,
@@ -224,7 +224,7 @@ class Replay:
 
     # --- a replay that has begun ----------------------------------------------------------------------
 
-    def _finished(self, order: Order) -> Outcome | None:
+    def _finished(self, order: ReplayOrder) -> ReplayOutcome | None:
         """None: it has committed nothing, and is withdrawn; or a cluster has ended it."""
         if order.cluster and process_mark.runs(order.mark) is not False:
             self._of_cluster(order)
@@ -240,13 +240,13 @@ class Replay:
             return self._run(order, checkpoint)
         if self.ledger.is_noted(order):
             self.on_step(f"replay {order.id} had ended")
-            self.ledger.end(Done(id=order.id, ended_ms=self.clock.wall_ms()))
-            return Outcome(replay=order.id, letters=order.letters)
+            self.ledger.end(ReplayEnd(id=order.id, ended_ms=self.clock.wall_ms()))
+            return ReplayOutcome(replay=order.id, letters=order.letters)
         self.on_step(f"replay {order.id} was cut off before it had committed anything; it begins again")
         self.ledger.withdraw(order)
         return None
 
-    def _of_cluster(self, order: Order) -> None:
+    def _of_cluster(self, order: ReplayOrder) -> None:
         """Raises ConfigError: it has not ended, as far as the record says."""
         if not self.ledger.is_recorded(order):
             raise ConfigError(
@@ -255,21 +255,21 @@ class Replay:
                 "page goes on with it"
             )
         self.on_step(f"replay {order.id} had ended")
-        self.ledger.end(Done(id=order.id, ended_ms=self.clock.wall_ms()))
+        self.ledger.end(ReplayEnd(id=order.id, ended_ms=self.clock.wall_ms()))
 
-    def _run(self, order: Order, checkpoint: str | None) -> Outcome:
+    def _run(self, order: ReplayOrder, checkpoint: str | None) -> ReplayOutcome:
         environment = self.environment_of(order)
         with environment.execute_async(f"replay of {order.operator}"[:200], savepoint=checkpoint) as job:
             result = job.wait()
         if not result.is_success:
-            return Outcome(replay=order.id, letters=0, result=result)
+            return ReplayOutcome(replay=order.id, letters=0, result=result)
         crash_point("replay.finished")
-        self.ledger.end(Done(id=order.id, ended_ms=self.clock.wall_ms(), job=result.job))
+        self.ledger.end(ReplayEnd(id=order.id, ended_ms=self.clock.wall_ms(), job=result.job))
         crash_point("replay.recorded")
         again = sum(result.dead_letters.values())
-        return Outcome(replay=order.id, letters=order.letters, failed_again=again, result=result)
+        return ReplayOutcome(replay=order.id, letters=order.letters, failed_again=again, result=result)
 
-    def environment_of(self, order: Order) -> Environment:
+    def environment_of(self, order: ReplayOrder) -> Environment:
         """The pipeline of its job. Raises ConfigError: as `run`."""
         part = replayed_part(
             self.environment.stream_graph(), order.operator, from_empty_state=self.from_empty_state

@@ -49,7 +49,7 @@ class ReplayQuestion(msgspec.Struct, frozen=True, kw_only=True):
         id: Of the replay: the trigger id of who has asked for it.
         operator, error_type: Only these; "": any. `letters`: only these, by the beginning of their ids.
         corrections: Then only these letters.
-        cluster, mark: See `dead_letters.ledger.Order`.
+        cluster, mark: See `dead_letters.ledger.ReplayOrder`.
         pipeline: What the job was made of.
         store: Options of the store of the table; they may hold secrets, so they go by a pipe alone.
         finished: Earlier replays whose job has finished.

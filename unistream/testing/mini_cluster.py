@@ -212,10 +212,10 @@ class ThreadHost:
 
     def __init__(self, on_lost: LostListener) -> None:
         self._on_lost = on_lost
-        self._workers: Roster[_Worker] = Roster()
+        self._workers: Roster[_MiniClusterWorker] = Roster()
 
     def start(self, spec: TaskManagerSpec) -> None:
-        self._workers.add(spec.id, lambda: _Worker(spec, self._on_end)).thread.start()
+        self._workers.add(spec.id, lambda: _MiniClusterWorker(spec, self._on_end)).thread.start()
 
     def _on_end(
         self, task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False, /
@@ -248,7 +248,7 @@ class ThreadHost:
                 logger.error("event=thread_left task_manager=%s", worker.spec.id)
 
 
-class _Worker:
+class _MiniClusterWorker:
     """One TaskManager and its thread."""
 
     def __init__(self, spec: TaskManagerSpec, on_lost: LostListener) -> None:

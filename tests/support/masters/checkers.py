@@ -16,8 +16,8 @@ from unistream.model.messages import Ping, ReleaseTaskManager, ToTaskManager
 from unistream.model.snapshot import Manifest
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.ha import HaStore
-from unistream.testing.sim.checkers import Lives, Outputs, Writes
-from unistream.testing.sim.store import Store
+from unistream.testing.sim.checkers import Lives, VisibleOutputs, Writes
+from unistream.testing.sim.store import SimStore
 from unistream.testing.sim.world import World
 
 OF_WORKERS = (Ping, ReleaseTaskManager)
@@ -124,7 +124,7 @@ class Decisions:
 class ContendedLives(Lives):
     """A master that leads no more may still make a machine, which gets no step."""
 
-    def __init__(self, store: Store, job: JobId, epoch: LeaderEpoch, leads: Callable[[], bool]) -> None:
+    def __init__(self, store: SimStore, job: JobId, epoch: LeaderEpoch, leads: Callable[[], bool]) -> None:
         self._leads = leads
         super().__init__(store, job, epoch)
 
@@ -144,7 +144,7 @@ class ContendedWrites(Writes):
         pointed: Directories that pointers name now.
     """
 
-    def __init__(self, store: Store, outputs: Outputs, pointed: Callable[[], set[str]]) -> None:
+    def __init__(self, store: SimStore, outputs: VisibleOutputs, pointed: Callable[[], set[str]]) -> None:
         super().__init__(store, outputs)
         self._pointed = pointed
         self._numbers: dict[tuple[JobId, CheckpointId], LeaderEpoch] = {}

@@ -12,7 +12,7 @@ from typing import Final
 from unistream.base.ids import LeaderEpoch
 from unistream.port.metadata import CommitRecord
 from unistream.testing.sim.shells import SimCatalogue
-from unistream.testing.sim.store import Store
+from unistream.testing.sim.store import SimStore
 from unistream.testing.sim.world import Process, World
 
 READ_MS: Final = 40.0
@@ -85,7 +85,7 @@ class Outbox:
 class OutboxRecords(SimCatalogue):
     """History of one leader, of which commits are read."""
 
-    def __init__(self, store: Store, epoch: LeaderEpoch, outbox: Outbox, process: Process) -> None:
+    def __init__(self, store: SimStore, epoch: LeaderEpoch, outbox: Outbox, process: Process) -> None:
         super().__init__(store, epoch)
         self._outbox = outbox
         self._process = process

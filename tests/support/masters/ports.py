@@ -14,7 +14,7 @@ from unistream.master.service.senders import OnOutcome, OutgoingMessage
 from unistream.model.messages import ToTaskManager
 from unistream.testing.sim.network import SimSenders
 from unistream.testing.sim.shells import IO, SimLoop, SimPool
-from unistream.testing.sim.store import MasterStorage, Store
+from unistream.testing.sim.store import MasterStorage, SimStore
 from unistream.testing.sim.world import Process, World
 
 E = TypeVar("E")
@@ -89,7 +89,7 @@ class DeferredPool(SimPool):
     """
 
     def __init__(
-        self, store: Store, process: Process, storage: MasterStorage, busy_ms: Callable[[], float]
+        self, store: SimStore, process: Process, storage: MasterStorage, busy_ms: Callable[[], float]
     ) -> None:
         super().__init__(store, process, storage)
         self._busy_ms = busy_ms

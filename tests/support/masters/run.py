@@ -41,7 +41,7 @@ from unistream.model.stored_job import CheckpointPointer, StoredRequest, StoredR
 from unistream.port.ha import LeaderInfo
 from unistream.testing.sim.chaos import plan_faults
 from unistream.testing.sim.faults import NONE, Faults
-from unistream.testing.sim.run import LIVENESS_MS, LOOK_EVERY, QUIET_MS, Outcome, Run, outcome_of
+from unistream.testing.sim.run import LIVENESS_MS, LOOK_EVERY, QUIET_MS, SeedOutcome, SimRun, outcome_of
 from unistream.testing.sim.scenario import Scenario, bundle_of, scenario_of
 from unistream.testing.sim.shells import Cluster
 from unistream.testing.sim.users import Job
@@ -51,12 +51,12 @@ CLOCKS: Final = 0.1  # how much faster or slower than others the clock of a mach
 TAKEOVER_MS: Final = 2_500.0  # above the session timeout: a tick, an election of ZooKeeper, a look, recovery
 
 
-def run_seed(seed: int, *, story: bool = False) -> Outcome:
+def run_seed(seed: int, *, story: bool = False) -> SeedOutcome:
     """Runs one seed to its end, or to the first invariant that does not hold."""
     return outcome_of(ContendedRun(World(seed)), story=story)
 
 
-class ContendedRun(Run):
+class ContendedRun(SimRun):
     """A cluster with several masters, a ZooKeeper, and its users."""
 
     users: PatientUsers

@@ -17,8 +17,8 @@ from unistream.master.job.live import widths as every_width
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import StoredRequest
 from unistream.model.submission import SubmitRequest
-from unistream.testing.sim.scenario import Pipeline, Scenario, UserRequest
-from unistream.testing.sim.users import Chains, Job, Pending, Site, Users
+from unistream.testing.sim.scenario import Scenario, SimPipeline, UserRequest
+from unistream.testing.sim.users import Chains, Job, PendingRequest, Users, UsersCluster
 from unistream.testing.sim.variants import rescales_of
 from unistream.testing.sim.world import Violation
 
@@ -68,7 +68,7 @@ def rescaled(scenario: Scenario, random: Random) -> Scenario:
     )
 
 
-class MastersSite(Site, Protocol):
+class MastersSite(UsersCluster, Protocol):
     """The run. `found`: the leader as ZooKeeper has it published, if its process lives."""
 
     moments: Moments
@@ -131,7 +131,9 @@ class PatientUsers(Users):
 
     # --- submission -------------------------------------------------------------------------------
 
-    def _submit(self, request: SubmitRequest, chains: Chains, pipelines: tuple[Pipeline, ...] = ()) -> None:
+    def _submit(
+        self, request: SubmitRequest, chains: Chains, pipelines: tuple[SimPipeline, ...] = ()
+    ) -> None:
         assert request.request_id is not None, "its users repeat it"
         id_ = job_of_request(request.request_id)
         self._site.chains[id_] = chains
@@ -178,7 +180,7 @@ class PatientUsers(Users):
             return
         super()._snapshot_is_there(job, kind, path)
 
-    def _is_refused(self, pending: Pending) -> None:
+    def _is_refused(self, pending: PendingRequest) -> None:
         """No later leader may stop the job: the refusal was answered after the stop was withdrawn."""
         super()._is_refused(pending)
         job, kind = pending.job.id, pending.kind
@@ -232,7 +234,7 @@ class PatientUsers(Users):
             if kind.is_synchronous:
                 job.stop = kind
             if self._masters.found is leader:
-                self._waiting.append(Pending(job, leader.masters()[job.id], kind, {}, answer))
+                self._waiting.append(PendingRequest(job, leader.masters()[job.id], kind, {}, answer))
 
         self._call(ask, self._log_error)
 
@@ -256,7 +258,7 @@ class PatientUsers(Users):
             for vertex, parallelism in every_width(master.view(), widths).items():
                 self._site.requested.rescale(job.id, vertex, parallelism)
             if self._masters.found is leader:
-                self._waiting.append(Pending(job, master, None, widths, answer))
+                self._waiting.append(PendingRequest(job, master, None, widths, answer))
 
         def done(_result: Any, error: Exception | None) -> None:
             if error is not None and not isinstance(error, ConfigError | TimeoutError):
@@ -265,7 +267,7 @@ class PatientUsers(Users):
 
         self._call(ask, done)
 
-    def _is_rescaled(self, pending: Pending) -> None:
+    def _is_rescaled(self, pending: PendingRequest) -> None:
         super()._is_rescaled(pending)
         self._masters.moments.comes(ANSWERED)
         for vertex, parallelism in pending.widths.items():

@@ -20,7 +20,7 @@ from tests.support.masters.mutants import MUTANTS as MUTANTS_OF_MASTERS
 from tests.support.masters.run import run_seed as run_masters
 from tests.support.mutants import MUTANTS, Mutant, plant
 from unistream.testing.sim.batch import REQUIRED_MARKS, Report, run_batch
-from unistream.testing.sim.run import Outcome, run_seed
+from unistream.testing.sim.run import SeedOutcome, run_seed
 
 MARKS_FROM = 1_000  # seeds; a smaller batch need not reach every rare branch
 REPORT_EVERY = 1_000  # seeds, without a terminal
@@ -30,7 +30,7 @@ REPORT_EVERY = 1_000  # seeds, without a terminal
 class Runs:
     """One kind of clusters. `command`: replays a seed."""
 
-    play: Callable[..., Outcome]
+    play: Callable[..., SeedOutcome]
     marks: Sequence[str]
     mutants: Mapping[str, Mutant]
     command: str
@@ -58,7 +58,7 @@ class Watched:
     def __exit__(self, *_failure: object) -> None:
         self._bar.stop()
 
-    def __call__(self, outcome: Outcome, report: Report) -> None:
+    def __call__(self, outcome: SeedOutcome, report: Report) -> None:
         if outcome.violation is not None:
             self._console.print(f"{self._command} SEED={outcome.seed}   # {outcome.violation}", markup=False)
         self._bar.advance(self._task)

@@ -7,14 +7,21 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from unistream.backfill.journal import JOURNAL, JobLock, Journal, Order, unfinished, unfinished_into
+from unistream.backfill.journal import (
+    JOURNAL,
+    BackfillJournal,
+    BackfillOrder,
+    JobLock,
+    unfinished,
+    unfinished_into,
+)
 from unistream.backfill.staging import Staging
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import OperatorUid
 from unistream.core.backfill import Phase, StagedFile, begun
 from unistream.model.time_range import TimeRange
 
-ORDER = Order(
+ORDER = BackfillOrder(
     id="0123456789ab",
     job_name="flights / live",
     range=TimeRange(begin_ms=1, end_ms=2),
@@ -29,7 +36,7 @@ ORDER = Order(
 
 
 def test_it_is_found_by_the_name_and_the_id_of_the_job_until_it_has_ended(tmp_path: Path) -> None:
-    journal = Journal.create(tmp_path / "state", ORDER, begun(stops_job=True))
+    journal = BackfillJournal.create(tmp_path / "state", ORDER, begun(stops_job=True))
     progress = structs.replace(begun(stops_job=True), phase=Phase.STOPPED, savepoint="s")
     journal.record(progress)
     for name in ("flights / live", "abab", "ab" * 16):
@@ -57,21 +64,21 @@ def test_it_is_found_by_the_name_and_the_id_of_the_job_until_it_has_ended(tmp_pa
 def test_whose_start_one_keeps_back(
     tmp_path: Path, name: str, writes: dict[OperatorUid, list[str]], is_found: bool
 ) -> None:
-    journal = Journal.create(tmp_path, ORDER, begun(stops_job=True))
+    journal = BackfillJournal.create(tmp_path, ORDER, begun(stops_job=True))
     assert (unfinished_into(tmp_path, name, writes) is not None) is is_found
     journal.record(structs.replace(journal.progress, phase=Phase.ENDED))
     assert unfinished_into(tmp_path, name, writes) is None
 
 
 def test_a_damaged_one_is_not_skipped(tmp_path: Path) -> None:
-    journal = Journal.create(tmp_path, ORDER, begun(stops_job=True))
+    journal = BackfillJournal.create(tmp_path, ORDER, begun(stops_job=True))
     (journal.folder / JOURNAL).write_bytes(b"{")
     with pytest.raises(CorruptSnapshot, match="unreadable"):
         unfinished(tmp_path, "flights / live")
 
 
 def test_one_of_another_version_is_not_read(tmp_path: Path) -> None:
-    Journal.create(tmp_path, structs.replace(ORDER, format=99), begun(stops_job=True))
+    BackfillJournal.create(tmp_path, structs.replace(ORDER, format=99), begun(stops_job=True))
     with pytest.raises(CorruptSnapshot, match="format 99"):
         unfinished(tmp_path, "flights / live")
 

@@ -20,7 +20,7 @@ from tests.unit.master.served_cluster import Api
 from tests.unit.master.test_master_recovery import Succession
 from tests.unit.master.test_master_stop_twice import holds_snapshots, running
 from unistream.backfill.jobs import running_job, still_runs, stopped_savepoint
-from unistream.backfill.journal import Order
+from unistream.backfill.journal import BackfillOrder
 from unistream.base.config import Configuration
 from unistream.base.errors import Unreachable
 from unistream.base.ids import ClusterId
@@ -49,10 +49,10 @@ class Led:
         self._url = None
         self._apis.pop().close()
 
-    def reach(self, _order: Order) -> RestClient:
+    def reach(self, _order: BackfillOrder) -> RestClient:
         return RestClient(self, timeout_s=WAIT_S)
 
-    def order(self) -> Order:
+    def order(self) -> BackfillOrder:
         """Its URL is the one of the first leader, which has died by the end."""
         assert self._url is not None
         target = self.succession.cluster.root / "stops"

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
-from unistream.backfill.prepare import Plan
+from unistream.backfill.prepare import BackfillPlan
 from unistream.base.config import Configuration
 from unistream.base.ids import CheckpointId, JobId, OperatorUid
 from unistream.cli import (
@@ -193,7 +193,7 @@ FINALIZED: Final = Finalized(
         ),
     ),
 )
-BACKFILL: Final = Plan(
+BACKFILL: Final = BackfillPlan(
     table="s3://lake/flights_per_minute",
     table_version=412,
     sink="lake",

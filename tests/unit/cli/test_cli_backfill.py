@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from unistream.backfill.journal import Journal, Order
+from unistream.backfill.journal import BackfillJournal, BackfillOrder
 from unistream.cli.main import main
 from unistream.core.backfill import begun
 from unistream.model.time_range import TimeRange
 
 PIPELINE = "pipelines:build"
-ORDER = Order(
+ORDER = BackfillOrder(
     id="0123456789ab",
     job_name="flights",
     range=TimeRange.parse("2026-01-01", "2026-02-01"),
@@ -62,7 +62,7 @@ def test_an_unfinished_one_goes_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], text: str
 ) -> None:
     """By the name of the job or its id, with how to go on and how to give it up."""
-    Journal.create(tmp_path, ORDER, begun(stops_job=True))
+    BackfillJournal.create(tmp_path, ORDER, begun(stops_job=True))
     for job in ("flights", "abab"):
         assert main(["backfill", job, "--state", str(tmp_path), *words]) == 2
         said = capsys.readouterr().err

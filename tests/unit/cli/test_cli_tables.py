@@ -12,7 +12,7 @@ from tests.unit.cli import screens
 from unistream.cli.formats import moment
 from unistream.cli.info import shown as info_shown
 from unistream.cli.output import jobs_grid
-from unistream.cli.tables import Column, Fit, Grid
+from unistream.cli.tables import Fit, Grid, PrintedColumn
 
 ID = "1ccf29c49f5d7a7e5b206da87fbaf893"
 URL = "http://127.0.0.1:39345/somewhere/that/is/long"
@@ -25,10 +25,10 @@ def shown(grid: Grid, width: int | None) -> list[str]:
 
 def jobs() -> Grid:
     grid = Grid(
-        Column("JOB"),
-        Column("NAME", fit=Fit.MIDDLE),
-        Column("RESTARTS", rank=1, right=True),
-        Column("CLUSTER", rank=2),
+        PrintedColumn("JOB"),
+        PrintedColumn("NAME", fit=Fit.MIDDLE),
+        PrintedColumn("RESTARTS", rank=1, right=True),
+        PrintedColumn("CLUSTER", rank=2),
     )
     grid.add((ID, ID[:8]), "flights_per_minute_and_carrier", "3", URL)
     return grid
@@ -61,7 +61,9 @@ def test_what_a_narrow_terminal_shows(width: int | None, then: str) -> None:
 
 
 def failures() -> Grid:
-    grid = Grid(Column("TIME"), Column("WHERE", fit=Fit.MIDDLE), Column("WHAT", fit=Fit.WORDS))
+    grid = Grid(
+        PrintedColumn("TIME"), PrintedColumn("WHERE", fit=Fit.MIDDLE), PrintedColumn("WHAT", fit=Fit.WORDS)
+    )
     grid.add("4 min ago", "tm-22203cd1719f at 127.0.0.1:4000", WHY)
     return grid
 
@@ -95,7 +97,7 @@ def test_a_text_is_broken_between_words(width: int, then: list[str]) -> None:
 
 @pytest.mark.parametrize("width", range(10, 160, 7))
 def test_a_path_stays_whole_however_narrow_it_is(width: int) -> None:
-    grid = Grid(Column("label"), Column("value", fit=Fit.WORDS), headings=False)
+    grid = Grid(PrintedColumn("label"), PrintedColumn("value", fit=Fit.WORDS), headings=False)
     grid.add("directory", f"it is {URL} since then")
     assert URL in " ".join(shown(grid, width)).split()
 
@@ -107,14 +109,14 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 
 def test_names_of_other_scripts_take_the_room_that_they_need() -> None:
-    grid = Grid(Column("NAME", fit=Fit.MIDDLE), Column("ROWS", right=True))
+    grid = Grid(PrintedColumn("NAME", fit=Fit.MIDDLE), PrintedColumn("ROWS", right=True))
     grid.add("注文を集計する", "12")
     grid.add("orders", "7")
     assert [cell_len(line) for line in shown(grid, 80)] == [20, 20, 20]
 
 
 def test_a_cell_is_one_line_whatever_is_in_it() -> None:
-    grid = Grid(Column("WHY", fit=Fit.WORDS))
+    grid = Grid(PrintedColumn("WHY", fit=Fit.WORDS))
     grid.add("no fare\nat row 2\t[bold]")
     assert shown(grid, None)[1:] == ["no fare at row 2 [bold]"]
 

@@ -12,7 +12,7 @@ from tests.eventually import WAIT_S
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.cli.main import main
-from unistream.cli.taskmanager import LOOK_UPS, SAY_EVERY_MS, Waiting, location
+from unistream.cli.taskmanager import LOOK_UPS, SAY_EVERY_MS, NoClusterReporter, location
 
 PORT = {"jobmanager.rpc.port": "7000"}
 
@@ -86,7 +86,7 @@ def test_a_name_server_that_cannot_tell_now_is_asked_again(
 def test_waiting_is_told_now_and_then(
     silences: list[int], lines: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    waiting = Waiting("here:6123", 300_000)
+    waiting = NoClusterReporter("here:6123", 300_000)
     for silent_ms in silences:
         waiting.on_silence(silent_ms, Unreachable("Connection refused"))
     said = capsys.readouterr().err.splitlines()

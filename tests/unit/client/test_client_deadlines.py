@@ -13,7 +13,7 @@ from tests.unit.client.servers import Serve, Server, answer, answers, hung, read
 from unistream.base.errors import ConfigError, NothingListens, Unreachable
 from unistream.base.ids import LeaderEpoch
 from unistream.client.remote.address import ElectedAddress
-from unistream.client.remote.policy import RULES, Call
+from unistream.client.remote.policy import RULES, CallKind
 from unistream.client.remote.rest_client import RestClient
 from unistream.port.ha import LeaderInfo
 
@@ -77,7 +77,7 @@ def test_a_body_that_nobody_reads_does_not_hold_the_client(serving: Callable[...
 
     server = serving(serve)
     with RestClient(server.url, timeout_s=SHORT_S) as client, pytest.raises(Unreachable, match="no answer"):
-        client.request("POST", "/x", call=Call.SUBMIT, content=bytes(50_000_000))
+        client.request("POST", "/x", call=CallKind.SUBMIT, content=bytes(50_000_000))
 
 
 def test_answers_that_are_lost_are_asked_for_again(serving: Callable[..., Server]) -> None:
@@ -126,11 +126,15 @@ def test_a_server_that_always_breaks_off_is_given_up_before_the_limit(serving: C
         pytest.raises(Unreachable, match=r"asked 5 times in .* its log says why"),
     ):
         client.jobs()
-    assert len(seen) == RULES[Call.READ].lost_max
+    assert len(seen) == RULES[CallKind.READ].lost_max
 
 
-@pytest.mark.parametrize(("call", "times"), [(Call.TRIGGER, 3), (Call.CANCEL, 5), (Call.ONCE, 1), (None, 1)])
-def test_how_often_a_change_is_sent(call: Call | None, times: int, serving: Callable[..., Server]) -> None:
+@pytest.mark.parametrize(
+    ("call", "times"), [(CallKind.TRIGGER, 3), (CallKind.CANCEL, 5), (CallKind.ONCE, 1), (None, 1)]
+)
+def test_how_often_a_change_is_sent(
+    call: CallKind | None, times: int, serving: Callable[..., Server]
+) -> None:
     seen: list[str] = []
     server = serving(answers(lambda _: None, seen))
     with RestClient(server.url, timeout_s=BOUND_S) as client, pytest.raises(Unreachable):

@@ -11,9 +11,9 @@ from unistream.client.remote.policy import (
     REFUSED_MAX,
     RULES,
     Again,
-    Call,
-    End,
-    Failure,
+    AttemptFailure,
+    CallEnd,
+    CallKind,
     Tried,
     after,
     attempt_limit,
@@ -22,36 +22,41 @@ from unistream.client.remote.policy import (
 )
 
 LIMIT_S = 60.0
-REPEATABLE = [call for call in Call if RULES[call].idempotent]
+REPEATABLE = [call for call in CallKind if RULES[call].idempotent]
 
 
 def tried(
-    failure: Failure, *, attempts: int = 1, lost: int | None = None, waited_s: float = 0.5, known: bool = True
+    failure: AttemptFailure,
+    *,
+    attempts: int = 1,
+    lost: int | None = None,
+    waited_s: float = 0.5,
+    known: bool = True,
 ) -> Tried:
     if lost is None:
         lost = attempts if failure in LOST else 0
     return Tried(failure=failure, attempts=attempts, lost=lost, waited_s=waited_s, known=known)
 
 
-def step(call: Call, so_far: Tried, limit_s: float = LIMIT_S) -> str:
+def step(call: CallKind, so_far: Tried, limit_s: float = LIMIT_S) -> str:
     """again, give up or done."""
     match after(call, so_far, limit_s=limit_s, jitter=0.5):
         case Again():
             return "again"
-        case End.DONE:
+        case CallEnd.DONE:
             return "done"
     return "give up"
 
 
 def test_every_call_has_a_rule() -> None:
-    assert set(RULES) == set(Call)
-    assert set(REPEATABLE) == set(Call) - {Call.ONCE}
+    assert set(RULES) == set(CallKind)
+    assert set(REPEATABLE) == set(CallKind) - {CallKind.ONCE}
     assert all(0 < RULES[call].answer_s < LIMIT_S for call in REPEATABLE)
 
 
-@pytest.mark.parametrize("call", Call)
+@pytest.mark.parametrize("call", CallKind)
 @pytest.mark.parametrize("limit_s", [0.5, 5.0, LIMIT_S, 3_600.0])
-def test_a_cluster_that_hangs_gets_all_the_time_that_the_user_gives(call: Call, limit_s: float) -> None:
+def test_a_cluster_that_hangs_gets_all_the_time_that_the_user_gives(call: CallKind, limit_s: float) -> None:
     rule = RULES[call]
     assert attempt_limit(call, limit_s) * rule.lost_max >= limit_s
     assert attempt_limit(call, limit_s) >= rule.answer_s
@@ -61,29 +66,29 @@ def test_a_cluster_that_hangs_gets_all_the_time_that_the_user_gives(call: Call, 
 
 
 @pytest.mark.parametrize("call", REPEATABLE)
-@pytest.mark.parametrize("failure", Failure)
-def test_an_idempotent_call_is_sent_again_after_any_failure(call: Call, failure: Failure) -> None:
+@pytest.mark.parametrize("failure", AttemptFailure)
+def test_an_idempotent_call_is_sent_again_after_any_failure(call: CallKind, failure: AttemptFailure) -> None:
     assert step(call, tried(failure)) == "again"
 
 
 @pytest.mark.parametrize(
     ("failure", "then"),
     [
-        (Failure.REFUSED, "again"),
-        (Failure.UNCONNECTED, "again"),
-        (Failure.LEADERLESS, "again"),
-        (Failure.BROKEN, "give up"),
-        (Failure.SILENT, "give up"),
-        (Failure.UNAVAILABLE, "give up"),
+        (AttemptFailure.REFUSED, "again"),
+        (AttemptFailure.UNCONNECTED, "again"),
+        (AttemptFailure.LEADERLESS, "again"),
+        (AttemptFailure.BROKEN, "give up"),
+        (AttemptFailure.SILENT, "give up"),
+        (AttemptFailure.UNAVAILABLE, "give up"),
     ],
 )
-def test_any_other_call_is_sent_again_only_if_it_was_not_sent(failure: Failure, then: str) -> None:
-    assert step(Call.ONCE, tried(failure)) == then
+def test_any_other_call_is_sent_again_only_if_it_was_not_sent(failure: AttemptFailure, then: str) -> None:
+    assert step(CallKind.ONCE, tried(failure)) == then
 
 
-@pytest.mark.parametrize("call", Call)
-@pytest.mark.parametrize("failure", Failure)
-def test_nothing_is_sent_after_the_limit(call: Call, failure: Failure) -> None:
+@pytest.mark.parametrize("call", CallKind)
+@pytest.mark.parametrize("failure", AttemptFailure)
+def test_nothing_is_sent_after_the_limit(call: CallKind, failure: AttemptFailure) -> None:
     assert step(call, tried(failure, waited_s=LIMIT_S)) == "give up"
     assert step(call, tried(failure, waited_s=LIMIT_S - 0.01)) == "give up", "not in time behind the pause"
 
@@ -92,74 +97,74 @@ def test_nothing_is_sent_after_the_limit(call: Call, failure: Failure) -> None:
     ("call", "so_far", "then"),
     [
         pytest.param(
-            Call.READ,
-            tried(Failure.REFUSED, attempts=REFUSED_MAX, known=False),
+            CallKind.READ,
+            tried(AttemptFailure.REFUSED, attempts=REFUSED_MAX, known=False),
             "give up",
             id="nothing has ever listened there",
         ),
         pytest.param(
-            Call.READ,
-            tried(Failure.REFUSED, attempts=REFUSED_MAX - 1, known=False),
+            CallKind.READ,
+            tried(AttemptFailure.REFUSED, attempts=REFUSED_MAX - 1, known=False),
             "again",
             id="it may be about to start",
         ),
         pytest.param(
-            Call.READ,
-            tried(Failure.REFUSED, attempts=100),
+            CallKind.READ,
+            tried(AttemptFailure.REFUSED, attempts=100),
             "again",
             id="a cluster that was there may come back",
         ),
         pytest.param(
-            Call.READ,
-            tried(Failure.LEADERLESS, attempts=100, known=False),
+            CallKind.READ,
+            tried(AttemptFailure.LEADERLESS, attempts=100, known=False),
             "again",
             id="an election is waited for until the limit",
         ),
         pytest.param(
-            Call.READ,
-            tried(Failure.UNAVAILABLE, attempts=100),
+            CallKind.READ,
+            tried(AttemptFailure.UNAVAILABLE, attempts=100),
             "again",
             id="a cluster that says that it is away, too",
         ),
         pytest.param(
-            Call.SUBMIT,
-            tried(Failure.BROKEN, attempts=RULES[Call.SUBMIT].lost_max),
+            CallKind.SUBMIT,
+            tried(AttemptFailure.BROKEN, attempts=RULES[CallKind.SUBMIT].lost_max),
             "give up",
             id="a submission that breaks its cluster is not sent for ever",
         ),
         pytest.param(
-            Call.SUBMIT,
-            tried(Failure.REFUSED, attempts=50, lost=RULES[Call.SUBMIT].lost_max - 1),
+            CallKind.SUBMIT,
+            tried(AttemptFailure.REFUSED, attempts=50, lost=RULES[CallKind.SUBMIT].lost_max - 1),
             "again",
             id="attempts that were not sent do not count for that",
         ),
         pytest.param(
-            Call.READ,
-            tried(Failure.SILENT, attempts=RULES[Call.READ].lost_max),
+            CallKind.READ,
+            tried(AttemptFailure.SILENT, attempts=RULES[CallKind.READ].lost_max),
             "give up",
             id="too many lost answers",
         ),
         pytest.param(
-            Call.SHUTDOWN,
-            tried(Failure.REFUSED, attempts=2, lost=1),
+            CallKind.SHUTDOWN,
+            tried(AttemptFailure.REFUSED, attempts=2, lost=1),
             "done",
             id="a cluster that has ended was shut down",
         ),
         pytest.param(
-            Call.SHUTDOWN,
-            tried(Failure.REFUSED, attempts=REFUSED_MAX, known=False),
+            CallKind.SHUTDOWN,
+            tried(AttemptFailure.REFUSED, attempts=REFUSED_MAX, known=False),
             "give up",
             id="one that was never there was not",
         ),
         pytest.param(
-            Call.CANCEL,
-            tried(Failure.REFUSED, attempts=2, lost=1),
+            CallKind.CANCEL,
+            tried(AttemptFailure.REFUSED, attempts=2, lost=1),
             "again",
             id="a cluster that has ended may have cancelled the job, or not",
         ),
     ],
 )
-def test_when_it_is_enough(call: Call, so_far: Tried, then: str) -> None:
+def test_when_it_is_enough(call: CallKind, so_far: Tried, then: str) -> None:
     assert step(call, so_far) == then
 
 
@@ -173,12 +178,15 @@ def test_pauses_grow_are_bounded_and_differ_between_clients() -> None:
 
 
 def test_a_call_that_never_succeeds_ends_within_its_limit() -> None:
-    for failure in Failure:
+    for failure in AttemptFailure:
         waited_s, attempts = 0.0, 0
         while attempts < 1_000:
             attempts += 1
             next_step = after(
-                Call.READ, tried(failure, attempts=attempts, waited_s=waited_s), limit_s=LIMIT_S, jitter=1.0
+                CallKind.READ,
+                tried(failure, attempts=attempts, waited_s=waited_s),
+                limit_s=LIMIT_S,
+                jitter=1.0,
             )
             if not isinstance(next_step, Again):
                 break
@@ -187,8 +195,8 @@ def test_a_call_that_never_succeeds_ends_within_its_limit() -> None:
         assert attempts < 60
 
 
-@pytest.mark.parametrize("failure", Failure)
-def test_the_last_error_names_the_place_the_wait_and_what_to_do(failure: Failure) -> None:
+@pytest.mark.parametrize("failure", AttemptFailure)
+def test_the_last_error_names_the_place_the_wait_and_what_to_do(failure: AttemptFailure) -> None:
     so_far = tried(failure, attempts=3, waited_s=12.34)
     error = last_error(so_far, where="http://there:1", reason="because")
     text = str(error)
@@ -197,35 +205,37 @@ def test_the_last_error_names_the_place_the_wait_and_what_to_do(failure: Failure
     )
     assert "\n" not in text
     assert isinstance(error, Unreachable)
-    assert isinstance(error, NothingListens) is (failure is Failure.REFUSED)
+    assert isinstance(error, NothingListens) is (failure is AttemptFailure.REFUSED)
     short = str(last_error(so_far, where="http://there:1", reason="because", longer=False))
-    helps = failure not in {Failure.REFUSED, Failure.BROKEN}
+    helps = failure not in {AttemptFailure.REFUSED, AttemptFailure.BROKEN}
     assert text == (f"{short}, or set client.timeout higher to wait longer" if helps else short)
 
 
 @pytest.mark.parametrize(
     ("so_far", "is_in_doubt"),
     [
-        pytest.param(tried(Failure.REFUSED), False, id="nothing was sent"),
-        pytest.param(tried(Failure.LEADERLESS), False, id="to nobody"),
-        pytest.param(tried(Failure.BROKEN), True, id="an answer is missing"),
-        pytest.param(tried(Failure.REFUSED, attempts=3, lost=1), True, id="one was missing before"),
-        pytest.param(tried(Failure.UNAVAILABLE), True, id="a gateway has passed it on, perhaps"),
+        pytest.param(tried(AttemptFailure.REFUSED), False, id="nothing was sent"),
+        pytest.param(tried(AttemptFailure.LEADERLESS), False, id="to nobody"),
+        pytest.param(tried(AttemptFailure.BROKEN), True, id="an answer is missing"),
+        pytest.param(tried(AttemptFailure.REFUSED, attempts=3, lost=1), True, id="one was missing before"),
+        pytest.param(tried(AttemptFailure.UNAVAILABLE), True, id="a gateway has passed it on, perhaps"),
     ],
 )
 def test_what_is_not_known_is_said_if_it_was_sent(so_far: Tried, is_in_doubt: bool) -> None:
     error = last_error(so_far, where="x", reason="because", doubt="who knows")
     assert str(error).endswith("; who knows") is is_in_doubt
-    assert isinstance(error, NothingListens) is (so_far.failure is Failure.REFUSED and not is_in_doubt)
+    assert isinstance(error, NothingListens) is (so_far.failure is AttemptFailure.REFUSED and not is_in_doubt)
 
 
 def test_one_attempt_is_not_counted() -> None:
-    error = last_error(tried(Failure.SILENT, waited_s=3.0), where="x", reason="because", longer=False)
+    error = last_error(tried(AttemptFailure.SILENT, waited_s=3.0), where="x", reason="because", longer=False)
     assert str(error).startswith("the cluster at x does not answer: because (waited 3.0 s); it hangs")
 
 
-@pytest.mark.parametrize("failure", [Failure.REFUSED, Failure.UNCONNECTED, Failure.LEADERLESS])
-def test_where_a_leader_is_elected_another_one_is_waited_for(failure: Failure) -> None:
+@pytest.mark.parametrize(
+    "failure", [AttemptFailure.REFUSED, AttemptFailure.UNCONNECTED, AttemptFailure.LEADERLESS]
+)
+def test_where_a_leader_is_elected_another_one_is_waited_for(failure: AttemptFailure) -> None:
     error = last_error(tried(failure), where="zookeeper://zk", reason="because", elected=True)
     assert "a standby leads as soon as the session of the last leader is over" in str(error)
     assert str(error).endswith(", or set client.timeout higher to wait longer")

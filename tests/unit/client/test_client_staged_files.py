@@ -19,7 +19,7 @@ from unistream.cli.sinks import app
 from unistream.client.job.staged_files import OUTPUT, clean_folder
 from unistream.connector.file import FileSink
 from unistream.connector.file.sink_parts import PartFile
-from unistream.connector.file.sink_stage import CommitRecord, FileStage
+from unistream.connector.file.sink_stage import FileCommitRecord, FileStage
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.elements import Batch
@@ -125,7 +125,7 @@ def test_what_a_commit_has_decided_on_is_output(tmp_path: Path, config: Configur
     out, failed = tmp_path / "out", record(config, 1, **ENDED, state="FAILED")
     files = [stage(out, failed) for _ in range(2)]
     names = [file.name.removesuffix(".staged") for file in files]
-    decided = CommitRecord(checkpoint_id=1, files=(PartFile(bucket="", name=names[0], size=1, rows=1),))
+    decided = FileCommitRecord(checkpoint_id=1, files=(PartFile(bucket="", name=names[0], size=1, rows=1),))
     assert FileStage(str(out), {}).decide("lineage", "to-files", 1, decided)
     found = clean_folder(config, str(out), forgotten=[failed])
     assert [(one.files, one.kept) for one in found] == [(1, OUTPUT), (1, "")]

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from unistream.base.errors import CorruptSnapshot, NotFound
 from unistream.base.ids import JobId, LineageId
-from unistream.client.job.upgrade import DoesNotFit, Facts, Step, Upgrade, left_by, next_step
+from unistream.client.job.upgrade import Facts, IncompatibleSnapshot, Upgrade, UpgradeStep, left_by, next_step
 from unistream.model.graph import JobGraph
 from unistream.model.job_info import JobInfo
 from unistream.model.submission import SubmitRequest
@@ -23,42 +23,49 @@ COMMITTED = structs.replace(RUNNING, checkpoints_completed=1)
 @pytest.mark.parametrize(
     ("kept", "old", "new", "back", "step"),
     [
-        pytest.param(False, RUNNING, None, None, Step.KEEP, id="begins"),
-        pytest.param(True, RUNNING, None, None, Step.STOP, id="the old version is kept"),
+        pytest.param(False, RUNNING, None, None, UpgradeStep.KEEP, id="begins"),
+        pytest.param(True, RUNNING, None, None, UpgradeStep.STOP, id="the old version is kept"),
         pytest.param(
-            True, structs.replace(RUNNING, state="RESTARTING"), None, None, Step.STOP, id="restarts"
+            True, structs.replace(RUNNING, state="RESTARTING"), None, None, UpgradeStep.STOP, id="restarts"
         ),
-        pytest.param(True, STOPPED, None, None, Step.SUBMIT, id="the old job is stopped"),
-        pytest.param(False, STOPPED, None, None, Step.SUBMIT, id="stopped by somebody else"),
-        pytest.param(True, FAILED, None, None, Step.LOST, id="the old job failed without a snapshot"),
+        pytest.param(True, STOPPED, None, None, UpgradeStep.SUBMIT, id="the old job is stopped"),
+        pytest.param(False, STOPPED, None, None, UpgradeStep.SUBMIT, id="stopped by somebody else"),
+        pytest.param(True, FAILED, None, None, UpgradeStep.LOST, id="the old job failed without a snapshot"),
         pytest.param(
-            *(True, structs.replace(FAILED, latest_checkpoint="/chk-3"), None, None, Step.SUBMIT),
+            *(True, structs.replace(FAILED, latest_checkpoint="/chk-3"), None, None, UpgradeStep.SUBMIT),
             id="failed with one",
         ),
-        pytest.param(True, None, None, None, Step.LOST, id="nobody knows the old job"),
-        pytest.param(True, STOPPED, RUNNING, None, Step.WAIT, id="the new version starts"),
+        pytest.param(True, None, None, None, UpgradeStep.LOST, id="nobody knows the old job"),
+        pytest.param(True, STOPPED, RUNNING, None, UpgradeStep.WAIT, id="the new version starts"),
         pytest.param(
-            *(True, STOPPED, structs.replace(RUNNING, state="RECONCILING"), None, Step.WAIT), id="taken over"
+            *(True, STOPPED, structs.replace(RUNNING, state="RECONCILING"), None, UpgradeStep.WAIT),
+            id="taken over",
         ),
-        pytest.param(True, STOPPED, COMMITTED, None, Step.DONE, id="it has a checkpoint"),
-        pytest.param(False, STOPPED, COMMITTED, None, Step.DONE, id="again, when it is done"),
+        pytest.param(True, STOPPED, COMMITTED, None, UpgradeStep.DONE, id="it has a checkpoint"),
+        pytest.param(False, STOPPED, COMMITTED, None, UpgradeStep.DONE, id="again, when it is done"),
         pytest.param(
-            True, STOPPED, structs.replace(FAILED, checkpoints_completed=2), None, Step.DONE, id="later"
+            True,
+            STOPPED,
+            structs.replace(FAILED, checkpoints_completed=2),
+            None,
+            UpgradeStep.DONE,
+            id="later",
         ),
         pytest.param(
-            True, STOPPED, structs.replace(RUNNING, state="FINISHED"), None, Step.DONE, id="bounded"
+            True, STOPPED, structs.replace(RUNNING, state="FINISHED"), None, UpgradeStep.DONE, id="bounded"
         ),
-        pytest.param(True, STOPPED, FAILED, None, Step.GO_BACK, id="it failed before its checkpoint"),
+        pytest.param(True, STOPPED, FAILED, None, UpgradeStep.GO_BACK, id="it failed before its checkpoint"),
         pytest.param(
-            *(True, STOPPED, structs.replace(RUNNING, state="CANCELED"), None, Step.GO_BACK), id="given up"
+            *(True, STOPPED, structs.replace(RUNNING, state="CANCELED"), None, UpgradeStep.GO_BACK),
+            id="given up",
         ),
-        pytest.param(True, STOPPED, FAILED, RUNNING, Step.WENT_BACK, id="the old version runs again"),
-        pytest.param(True, STOPPED, None, RUNNING, Step.WENT_BACK, id="the new one was refused"),
-        pytest.param(False, STOPPED, FAILED, FAILED, Step.WENT_BACK, id="again, after it went back"),
+        pytest.param(True, STOPPED, FAILED, RUNNING, UpgradeStep.WENT_BACK, id="the old version runs again"),
+        pytest.param(True, STOPPED, None, RUNNING, UpgradeStep.WENT_BACK, id="the new one was refused"),
+        pytest.param(False, STOPPED, FAILED, FAILED, UpgradeStep.WENT_BACK, id="again, after it went back"),
     ],
 )
 def test_the_next_step(
-    kept: bool, old: JobInfo | None, new: JobInfo | None, back: JobInfo | None, step: Step
+    kept: bool, old: JobInfo | None, new: JobInfo | None, back: JobInfo | None, step: UpgradeStep
 ) -> None:
     assert next_step(Facts(kept=kept, old=old, new=new, back=back)) is step
 
@@ -84,11 +91,11 @@ def test_a_version_that_does_not_fit_is_refused_also_when_checkpoints_come_faste
 
     def check(directory: str) -> None:
         checked.append(directory)
-        raise DoesNotFit("another type") if len(checked) == 3 else CorruptSnapshot("it is gone")
+        raise IncompatibleSnapshot("another type") if len(checked) == 3 else CorruptSnapshot("it is gone")
 
     request = SubmitRequest(graph=JobGraph(name="g", vertices=(), edges=()), artifact=b"", request_id="up")
     upgrade = Upgrade(cluster=Cluster(), old=RUNNING.job, request=request, check=check)  # type: ignore[arg-type]
-    with pytest.raises(DoesNotFit, match="another type"):
+    with pytest.raises(IncompatibleSnapshot, match="another type"):
         upgrade.run()
     assert len(checked) == len(set(checked)) == 3, (
         "one that was replaced while it was read is looked for again"

@@ -16,7 +16,7 @@ from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.common import json_lines, json_rows, line_spans, padded, repeated_keys
 from unistream.connector.common.json_reader import JsonReader
 from unistream.connector.file.row_check import FileRowCheck
-from unistream.connector.file.sink_format import Buckets
+from unistream.connector.file.sink_format import BucketAssigner
 from unistream.model.elements import Batch
 
 INTS: Final = pa.map_(pa.string(), pa.int64())
@@ -168,9 +168,9 @@ def test_a_key_that_a_map_has_twice_is_found_before_it_is_written() -> None:
     records = pa.record_batch({"m": TWICE})
     with pytest.raises(UserCodeError, match="duplicate key was 'b'"):
         json_rows(records)
-    reasons = FileRowCheck(Buckets((), None, None), "json").refused(Batch(records, None))
+    reasons = FileRowCheck(BucketAssigner((), None, None), "json").refused(Batch(records, None))
     assert reasons == {1: "a map in 'm' that has a key twice, where a JSON object has each name once"}
-    assert FileRowCheck(Buckets((), None, None), "parquet").refused(Batch(records, None)) == {}
+    assert FileRowCheck(BucketAssigner((), None, None), "parquet").refused(Batch(records, None)) == {}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from unistream.base.errors import UserCodeError
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.common import padded
 from unistream.connector.file import FileSource
-from unistream.connector.kafka.format.decode import Piece, RecordDecoder
+from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder
 from unistream.connector.kafka.record.records import Framed
 from unistream.testing.harness.source_driver import SourceDriver
 
@@ -83,7 +83,7 @@ def framed(*values: bytes) -> Framed:
     return Framed(data, 100 + numbers, numbers, absent, absent, starts, lengths)
 
 
-def from_kafka(*values: bytes, on_bad: Any = "dead-letter") -> Piece:
+def from_kafka(*values: bytes, on_bad: Any = "dead-letter") -> PartitionRows:
     return RecordDecoder(SCHEMA, "json", on_bad).decode(framed(*values), "flights", 3)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from unistream.base.errors import ConfigError
 from unistream.connector.common import (
-    Bounds,
+    ColumnStatistics,
     RowFilter,
     checked_filter,
     filter_columns,
@@ -85,13 +85,13 @@ def test_what_is_selected(given: Any, expected: list[int]) -> None:
     assert selected_rows(checked(given), rows).column("row").to_pylist() == expected
 
 
-def statistics(rows: pa.RecordBatch, column: str) -> Bounds:
+def statistics(rows: pa.RecordBatch, column: str) -> ColumnStatistics:
     values = rows.column(column)
     known = values.drop_null()
     if pa.types.is_floating(values.type):
         known = known.filter(pc.invert(pc.is_nan(known)))
     found = [one.replace(tzinfo=None) if isinstance(one, dt.datetime) else one for one in known.to_pylist()]
-    return Bounds(
+    return ColumnStatistics(
         least=min(found, default=None),
         greatest=max(found, default=None),
         nulls=values.null_count,
@@ -108,42 +108,42 @@ def test_no_part_with_selected_rows_is_ruled_out(given: Any, expected: list[int]
             part = ROWS.slice(start, stop - start)
             needed = bool(set(expected) & set(range(start, stop)))
 
-            def exact(name: str, part: pa.RecordBatch = part) -> Bounds:
+            def exact(name: str, part: pa.RecordBatch = part) -> ColumnStatistics:
                 return statistics(part, name)
 
-            def vague(name: str, part: pa.RecordBatch = part) -> Bounds:
-                return Bounds(least=statistics(part, name).least)
+            def vague(name: str, part: pa.RecordBatch = part) -> ColumnStatistics:
+                return ColumnStatistics(least=statistics(part, name).least)
 
-            for bounds in (exact, vague, lambda _: Bounds()):
+            for bounds in (exact, vague, lambda _: ColumnStatistics()):
                 assert may_select(row_filter, bounds) or not needed
 
 
 @pytest.mark.parametrize(
     ("op", "value", "bounds", "expected"),
     [
-        pytest.param("=", 5, Bounds(least=6, greatest=9), False, id="below"),
-        pytest.param("=", 10, Bounds(least=6, greatest=9), False, id="above"),
-        pytest.param("<", 6, Bounds(least=6, greatest=9), False, id="nothing is less"),
-        pytest.param(">", 9, Bounds(least=6, greatest=9), False, id="nothing is greater"),
-        pytest.param(">=", 9, Bounds(least=6, greatest=9), True, id="the greatest"),
-        pytest.param("in", [1, 12], Bounds(least=6, greatest=9), False, id="on both sides"),
-        pytest.param("!=", 6, Bounds(least=6, greatest=6), False, id="all are equal to it"),
-        pytest.param("not in", [6, 7], Bounds(least=6, greatest=6), False, id="all are among them"),
-        pytest.param("=", 6, Bounds(nulls=4, rows=4), False, id="all are null"),
-        pytest.param("is not", None, Bounds(nulls=4, rows=4), False, id="none is not null"),
-        pytest.param("is", None, Bounds(nulls=0, rows=4), False, id="none is null"),
-        pytest.param("is", None, Bounds(rows=4), True, id="nulls are not known"),
-        pytest.param("=", 6, Bounds(nulls=4), True, id="the number of rows is not known"),
+        pytest.param("=", 5, ColumnStatistics(least=6, greatest=9), False, id="below"),
+        pytest.param("=", 10, ColumnStatistics(least=6, greatest=9), False, id="above"),
+        pytest.param("<", 6, ColumnStatistics(least=6, greatest=9), False, id="nothing is less"),
+        pytest.param(">", 9, ColumnStatistics(least=6, greatest=9), False, id="nothing is greater"),
+        pytest.param(">=", 9, ColumnStatistics(least=6, greatest=9), True, id="the greatest"),
+        pytest.param("in", [1, 12], ColumnStatistics(least=6, greatest=9), False, id="on both sides"),
+        pytest.param("!=", 6, ColumnStatistics(least=6, greatest=6), False, id="all are equal to it"),
+        pytest.param("not in", [6, 7], ColumnStatistics(least=6, greatest=6), False, id="all are among them"),
+        pytest.param("=", 6, ColumnStatistics(nulls=4, rows=4), False, id="all are null"),
+        pytest.param("is not", None, ColumnStatistics(nulls=4, rows=4), False, id="none is not null"),
+        pytest.param("is", None, ColumnStatistics(nulls=0, rows=4), False, id="none is null"),
+        pytest.param("is", None, ColumnStatistics(rows=4), True, id="nulls are not known"),
+        pytest.param("=", 6, ColumnStatistics(nulls=4), True, id="the number of rows is not known"),
     ],
 )
-def test_what_statistics_rule_out(op: str, value: Any, bounds: Bounds, expected: bool) -> None:
+def test_what_statistics_rule_out(op: str, value: Any, bounds: ColumnStatistics, expected: bool) -> None:
     assert may_select(checked([("i", op, value)]), lambda _: bounds) is expected
 
 
 def test_without_a_filter_everything_is_selected() -> None:
     assert groups_of(None, "here") == []
     assert selected_rows((), ROWS) is ROWS
-    assert may_select((), lambda _: Bounds(nulls=4, rows=4))
+    assert may_select((), lambda _: ColumnStatistics(nulls=4, rows=4))
 
 
 def test_columns_are_named_once() -> None:

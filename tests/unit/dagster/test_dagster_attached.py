@@ -30,7 +30,7 @@ from unistream.dagster.run.attached import (
     POLL_S,
     EndPolicy,
     OnTerminate,
-    Pace,
+    ReportPace,
     SavepointFormat,
     run_step,
 )
@@ -499,7 +499,7 @@ def test_a_job_that_does_not_start_has_nothing_to_end() -> None:
 
 
 def test_checkpoints_are_told_with_ten_seconds_between_them() -> None:
-    pace = Pace(every_s=10, most_s=15)
+    pace = ReportPace(every_s=10, most_s=15)
     reported = [
         (n, at)
         for n, at in [

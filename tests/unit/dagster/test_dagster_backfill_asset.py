@@ -23,7 +23,7 @@ from unistream.dagster import (
     unistream_assets,
 )
 from unistream.dagster.operation.backfill_asset import reference_of, result_of
-from unistream.dagster.operation.backfill_command import Ended, perform
+from unistream.dagster.operation.backfill_command import BackfillCommandResult, perform
 
 DAYS = dg.DailyPartitionsDefinition("2026-01-01")
 FIGURES = {
@@ -168,8 +168,10 @@ def test_the_command_is_for_the_whole_range_in_absolute_times() -> None:
     assert begin.utcoffset() != datetime(2026, 3, 30, tzinfo=ZoneInfo("Europe/Berlin")).utcoffset()
 
 
-def ended(code: int, output: object = None, *lines: str) -> Ended:
-    return Ended(code=code, output=b"" if output is None else json.dumps(output).encode(), lines=lines)
+def ended(code: int, output: object = None, *lines: str) -> BackfillCommandResult:
+    return BackfillCommandResult(
+        code=code, output=b"" if output is None else json.dumps(output).encode(), lines=lines
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,7 +193,7 @@ def ended(code: int, output: object = None, *lines: str) -> Ended:
         (ended(0, {"verdict": "replaced"}), "exit code 0. Re-execute", True),
     ],
 )
-def test_how_a_command_fails(end: Ended, text: str, retries: bool) -> None:
+def test_how_a_command_fails(end: BackfillCommandResult, text: str, retries: bool) -> None:
     with pytest.raises(dg.Failure) as failure:
         result_of(end)
     assert text in (failure.value.description or "")

@@ -20,7 +20,7 @@ from unistream.dagster import (
     unistream_assets,
 )
 from unistream.dagster.run.seen import Complete
-from unistream.dagster.sensor.judging import Limits, SourceRows, judged, row_count_verdict, source_rows
+from unistream.dagster.sensor.judging import HealthLimits, SourceRows, judged, row_count_verdict, source_rows
 from unistream.master.job.journal import summed
 from unistream.model.job_info import ExceptionInfo, JobInfo, SubtaskInfo
 from unistream.model.messages import TaskMetrics
@@ -34,8 +34,8 @@ INFO = JobInfo(
     target="local",
     submitted_ms=NOW_MS - 300_000,
 )
-ALL = Limits(checkpoint_age_ms=60_000, restarts=2, late_rows=10)
-RATIOS = Limits(late_ratio=0.1, watermark_lag_ms=60_000, dead_letter_ratio=0.1)
+ALL = HealthLimits(checkpoint_age_ms=60_000, restarts=2, late_rows=10)
+RATIOS = HealthLimits(late_ratio=0.1, watermark_lag_ms=60_000, dead_letter_ratio=0.1)
 
 
 def checkpoint(age_ms: int) -> Complete:
@@ -92,7 +92,7 @@ NOT_EVERY = "not every source of the job says how many records"
 )
 def test_how_far_a_job_is_behind_its_topics(metrics: dict[str, int], text: str) -> None:
     info = structs.replace(INFO, metrics=metrics)
-    found = judged(info, checkpoint(0), Limits(records_behind=100), NOW_MS)["records_behind"]
+    found = judged(info, checkpoint(0), HealthLimits(records_behind=100), NOW_MS)["records_behind"]
     assert found.passed is (not text)
     assert text in found.text
     assert ("records_behind" in found.metadata) is (text != NOT_EVERY)
@@ -256,7 +256,7 @@ def test_a_table_is_compared_with_a_query(
 
 
 def test_what_has_no_limit_is_not_checked() -> None:
-    limits = Limits(checkpoint_age_ms=None, restarts=None, late_rows=5)
+    limits = HealthLimits(checkpoint_age_ms=None, restarts=None, late_rows=5)
     assert limits.names == ["stream_is_running", "late_rows"]
     assert list(judged(INFO, None, limits, NOW_MS)) == limits.names
 

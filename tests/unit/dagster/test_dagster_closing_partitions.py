@@ -14,7 +14,7 @@ from unistream.base.limits import MIN_WATERMARK
 from unistream.dagster import build_commit_sensor, sink_asset
 from unistream.dagster.sensor import closing_partitions
 from unistream.dagster.sensor.closing_partitions import Cursor, Partitioned, closed_between, newly_closed
-from unistream.dagster.sensor.commits import Reading
+from unistream.dagster.sensor.commits import OutboxReading
 
 DAYS = dg.DailyPartitionsDefinition("2013-03-08")
 NEW_YORK = dg.DailyPartitionsDefinition("2013-03-08", timezone="America/New_York")
@@ -129,7 +129,7 @@ def test_the_highest_watermark_of_all_commits_counts() -> None:
         commit(5, 1, 5, sink="other", watermark=99),
         commit(6, 1, 5, name="other", watermark=99),
     ]
-    reading = Reading(by_name(), lambda _key: 6)
+    reading = OutboxReading(by_name(), lambda _key: 6)
     reading.add(records)
     assert reading.watermarks == {ORDERS: 30, LATE: 7}
 

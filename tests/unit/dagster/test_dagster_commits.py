@@ -17,9 +17,9 @@ from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid
 from unistream.client.job.commits import PAGES_MAX
 from unistream.dagster import UnistreamResource, build_commit_sensor, sink_asset, unistream_assets
 from unistream.dagster.run.metadata import SEQ, positions_metadata
-from unistream.dagster.run.stream import Committed, Written
+from unistream.dagster.run.stream import CommittedAssets, Written
 from unistream.dagster.sensor.commit_sensor import LOOK_BACK, last_reported
-from unistream.dagster.sensor.commits import Reading, coalesced, read_within
+from unistream.dagster.sensor.commits import OutboxReading, coalesced, read_within
 from unistream.metadata import tables
 from unistream.model.job_info import JobInfo
 from unistream.model.positions import SourcePositions
@@ -30,13 +30,13 @@ NAMED = {Written("flow", "lake", ""): ORDERS, Written("flow", "late", ""): LATE}
 FIRST, SECOND = JobId("a" * 32), JobId("b" * 32)
 
 
-def by_name() -> Committed:
+def by_name() -> CommittedAssets:
     """Assets that do not know their tables: no job is asked for what it writes."""
 
     def ask(job: JobId) -> JobInfo | None:
         raise AssertionError(f"{job} is asked")
 
-    return Committed(NAMED, ask)
+    return CommittedAssets(NAMED, ask)
 
 
 def commit(
@@ -170,7 +170,7 @@ def pages_of(*numbers: int, fails: bool = False) -> Iterator[list[OutboxRecord]]
     ],
 )
 def test_a_tick_reads_as_far_as_it_comes(clock: list[float], fails: bool, seq: int) -> None:
-    reading, times = Reading(by_name(), lambda _key: 0), iter(clock)
+    reading, times = OutboxReading(by_name(), lambda _key: 0), iter(clock)
     read_within(reading, pages_of(1, 2, 3, fails=fails), 5, lambda: next(times))
     assert reading.seq == seq
     assert reading.visible()[ORDERS].rows == 5 * seq
@@ -178,7 +178,7 @@ def test_a_tick_reads_as_far_as_it_comes(clock: list[float], fails: bool, seq: i
 
 def test_a_tick_that_can_read_nothing_says_so() -> None:
     with pytest.raises(Unreachable):
-        read_within(Reading(by_name(), lambda _key: 0), pages_of(fails=True), 5)
+        read_within(OutboxReading(by_name(), lambda _key: 0), pages_of(fails=True), 5)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_tick_that_can_read_nothing_says_so() -> None:
 def test_commits_that_were_removed_before_they_were_read_are_counted(
     after: int, numbers: tuple[int, ...], gone: int
 ) -> None:
-    reading = Reading(by_name(), lambda _key: 0, after)
+    reading = OutboxReading(by_name(), lambda _key: 0, after)
     read_within(reading, pages_of(*numbers), 5, lambda: 0)
     assert reading.not_kept == gone
 

@@ -11,9 +11,9 @@ from unistream.dagster.operation.drain_resume import (
     STAGE_TAG,
     STOP,
     STOPS_TAG,
-    Found,
-    Stage,
-    Step,
+    DrainStage,
+    DrainStep,
+    NewestJob,
     next_step,
     stage_of,
 )
@@ -21,38 +21,44 @@ from unistream.dagster.run.savepoints import ended_by
 from unistream.model.job_info import CheckpointInfo, JobInfo
 from unistream.model.snapshot_kind import SnapshotKind
 
-RUNS = Found("one", "RUNNING", runs=True, was_stopped=False)
-RESTARTS = Found("one", "RESTARTING", runs=True, was_stopped=False)
-DRAINED = Found("one", "FINISHED", runs=False, was_stopped=True)
-FAILED = Found("one", "FAILED", runs=False, was_stopped=False)
-BOUNDED = Found("one", "FINISHED", runs=False, was_stopped=False)
-NEXT = Found("two", "RUNNING", runs=True, was_stopped=False)
+RUNS = NewestJob("one", "RUNNING", runs=True, was_stopped=False)
+RESTARTS = NewestJob("one", "RESTARTING", runs=True, was_stopped=False)
+DRAINED = NewestJob("one", "FINISHED", runs=False, was_stopped=True)
+FAILED = NewestJob("one", "FAILED", runs=False, was_stopped=False)
+BOUNDED = NewestJob("one", "FINISHED", runs=False, was_stopped=False)
+NEXT = NewestJob("two", "RUNNING", runs=True, was_stopped=False)
 
 
 @pytest.mark.parametrize(
     ("stage", "drains", "found", "step"),
     [
-        pytest.param(Stage.NEW, "", RUNS, Step.STOP, id="it runs"),
-        pytest.param(Stage.NEW, "", RESTARTS, Step.STOP, id="it restarts"),
-        pytest.param(Stage.NEW, "", DRAINED, Step.BETWEEN, id="an earlier run has died after the drain"),
-        pytest.param(Stage.NEW, "", FAILED, Step.NOTHING, id="it has failed"),
-        pytest.param(Stage.NEW, "", BOUNDED, Step.NOTHING, id="it has read everything"),
-        pytest.param(Stage.NEW, "", None, Step.NOTHING, id="there is none"),
-        pytest.param(Stage.NOTHING, "", RUNS, Step.STOP, id="repeats one that has found none"),
-        pytest.param(Stage.STOPPING, "one", RUNS, Step.STOP, id="died before the drain"),
-        pytest.param(Stage.STOPPING, "one", DRAINED, Step.BETWEEN, id="died in the drain"),
-        pytest.param(Stage.STOPPING, "one", NEXT, Step.NOTHING, id="drained, and resumed by another"),
-        pytest.param(Stage.STOPPING, "one", FAILED, Step.FAIL, id="failed in the drain"),
-        pytest.param(Stage.STOPPING, "one", None, Step.FAIL, id="nobody knows how it has ended"),
-        pytest.param(Stage.STOPPED, "one", DRAINED, Step.BETWEEN, id="died in the step between"),
-        pytest.param(Stage.STOPPED, "one", None, Step.BETWEEN, id="and the cluster is gone"),
-        pytest.param(Stage.STOPPED, "one", NEXT, Step.NOTHING, id="resumed before the step between"),
-        pytest.param(Stage.RESUME, "one", DRAINED, Step.RESUME, id="died after the step between"),
-        pytest.param(Stage.RESUME, "one", None, Step.RESUME, id="without a cluster"),
-        pytest.param(Stage.RESUME, "one", NEXT, Step.NOTHING, id="resumed"),
+        pytest.param(DrainStage.NEW, "", RUNS, DrainStep.STOP, id="it runs"),
+        pytest.param(DrainStage.NEW, "", RESTARTS, DrainStep.STOP, id="it restarts"),
+        pytest.param(
+            DrainStage.NEW, "", DRAINED, DrainStep.BETWEEN, id="an earlier run has died after the drain"
+        ),
+        pytest.param(DrainStage.NEW, "", FAILED, DrainStep.NOTHING, id="it has failed"),
+        pytest.param(DrainStage.NEW, "", BOUNDED, DrainStep.NOTHING, id="it has read everything"),
+        pytest.param(DrainStage.NEW, "", None, DrainStep.NOTHING, id="there is none"),
+        pytest.param(DrainStage.NOTHING, "", RUNS, DrainStep.STOP, id="repeats one that has found none"),
+        pytest.param(DrainStage.STOPPING, "one", RUNS, DrainStep.STOP, id="died before the drain"),
+        pytest.param(DrainStage.STOPPING, "one", DRAINED, DrainStep.BETWEEN, id="died in the drain"),
+        pytest.param(
+            DrainStage.STOPPING, "one", NEXT, DrainStep.NOTHING, id="drained, and resumed by another"
+        ),
+        pytest.param(DrainStage.STOPPING, "one", FAILED, DrainStep.FAIL, id="failed in the drain"),
+        pytest.param(DrainStage.STOPPING, "one", None, DrainStep.FAIL, id="nobody knows how it has ended"),
+        pytest.param(DrainStage.STOPPED, "one", DRAINED, DrainStep.BETWEEN, id="died in the step between"),
+        pytest.param(DrainStage.STOPPED, "one", None, DrainStep.BETWEEN, id="and the cluster is gone"),
+        pytest.param(
+            DrainStage.STOPPED, "one", NEXT, DrainStep.NOTHING, id="resumed before the step between"
+        ),
+        pytest.param(DrainStage.RESUME, "one", DRAINED, DrainStep.RESUME, id="died after the step between"),
+        pytest.param(DrainStage.RESUME, "one", None, DrainStep.RESUME, id="without a cluster"),
+        pytest.param(DrainStage.RESUME, "one", NEXT, DrainStep.NOTHING, id="resumed"),
     ],
 )
-def test_the_next_step(stage: Stage, drains: str, found: Found | None, step: Step) -> None:
+def test_the_next_step(stage: DrainStage, drains: str, found: NewestJob | None, step: DrainStep) -> None:
     assert next_step(stage, drains, found)[0] is step
     assert "drain" not in next_step(stage, drains, found, STOP)[1], "a stream that is stopped is not drained"
 
@@ -60,15 +66,15 @@ def test_the_next_step(stage: Stage, drains: str, found: Found | None, step: Ste
 @pytest.mark.parametrize(
     ("tags", "stage"),
     [
-        ({}, Stage.NEW),
-        ({"unistream/stage": "stopped"}, Stage.STOPPED),
-        ({"unistream/stage": "draining"}, Stage.STOPPING),
-        ({"unistream/drain_stage": "drained"}, Stage.STOPPED),
-        ({"unistream/drain_stage": "resume"}, Stage.RESUME),
+        ({}, DrainStage.NEW),
+        ({"unistream/stage": "stopped"}, DrainStage.STOPPED),
+        ({"unistream/stage": "draining"}, DrainStage.STOPPING),
+        ({"unistream/drain_stage": "drained"}, DrainStage.STOPPED),
+        ({"unistream/drain_stage": "resume"}, DrainStage.RESUME),
     ],
     ids=str,
 )
-def test_how_far_a_run_is_also_one_of_an_earlier_version(tags: dict[str, str], stage: Stage) -> None:
+def test_how_far_a_run_is_also_one_of_an_earlier_version(tags: dict[str, str], stage: DrainStage) -> None:
     assert stage_of(tags) is stage
 
 

@@ -16,11 +16,11 @@ from unistream.dagster.sensor.following import (
     REPEATED_MS,
     SILENT_MS,
     Checked,
-    Shown,
+    ReportedStream,
     changes,
     is_due,
 )
-from unistream.dagster.sensor.judging import RUNS, Limits, judged_seen
+from unistream.dagster.sensor.judging import RUNS, HealthLimits, judged_seen
 from unistream.model.job_info import CheckpointInfo, ExceptionInfo, JobInfo, SinkInfo
 from unistream.model.messages import TaskFailure
 from unistream.model.snapshot_kind import SnapshotKind
@@ -39,56 +39,90 @@ def seen(state: str = "RUNNING", of: JobId = A) -> SeenJob:
 @pytest.mark.parametrize(
     ("reported", "now", "former", "said", "then"),
     [
-        pytest.param(Shown(), seen(), None, [(A, "RUNNING")], Shown(A), id="the first job"),
-        pytest.param(Shown(A), seen(), None, [], Shown(A), id="it goes on"),
-        pytest.param(Shown(A), seen("RESTARTING"), None, [], Shown(A), id="a restart is no end"),
-        pytest.param(Shown(A), seen("FAILED"), None, [(A, "FAILED")], Shown(A, "FAILED"), id="it has failed"),
-        pytest.param(Shown(A, "FAILED"), seen("FAILED"), None, [], Shown(A, "FAILED"), id="reported once"),
+        pytest.param(ReportedStream(), seen(), None, [(A, "RUNNING")], ReportedStream(A), id="the first job"),
+        pytest.param(ReportedStream(A), seen(), None, [], ReportedStream(A), id="it goes on"),
         pytest.param(
-            Shown(A, "SUSPENDED"), seen(), None, [(A, "RUNNING")], Shown(A), id="its cluster is back"
+            ReportedStream(A), seen("RESTARTING"), None, [], ReportedStream(A), id="a restart is no end"
         ),
         pytest.param(
-            Shown(A),
+            ReportedStream(A),
+            seen("FAILED"),
+            None,
+            [(A, "FAILED")],
+            ReportedStream(A, "FAILED"),
+            id="it has failed",
+        ),
+        pytest.param(
+            ReportedStream(A, "FAILED"),
+            seen("FAILED"),
+            None,
+            [],
+            ReportedStream(A, "FAILED"),
+            id="reported once",
+        ),
+        pytest.param(
+            ReportedStream(A, "SUSPENDED"),
+            seen(),
+            None,
+            [(A, "RUNNING")],
+            ReportedStream(A),
+            id="its cluster is back",
+        ),
+        pytest.param(
+            ReportedStream(A),
             seen(of=B),
             job("FINISHED", SUSPEND),
             [(A, "FINISHED"), (B, "RUNNING")],
-            Shown(B),
+            ReportedStream(B),
             id="replaced between two ticks",
         ),
         pytest.param(
-            Shown(A),
+            ReportedStream(A),
             seen(of=B),
             None,
             [(A, GONE), (B, "RUNNING")],
-            Shown(B),
+            ReportedStream(B),
             id="replaced, and forgotten",
         ),
         pytest.param(
-            Shown(A),
+            ReportedStream(A),
             seen(of=B),
             job("RUNNING"),
             [(B, "RUNNING")],
-            Shown(B),
+            ReportedStream(B),
             id="it writes other tables now",
         ),
         pytest.param(
-            Shown(A, "FAILED"),
+            ReportedStream(A, "FAILED"),
             seen(of=B),
             None,
             [(B, "RUNNING")],
-            Shown(B),
+            ReportedStream(B),
             id="the next one after an end",
         ),
-        pytest.param(Shown(), NONE, None, [], Shown(), id="never started"),
-        pytest.param(Shown(A), NONE, None, [(A, GONE)], Shown(A, GONE), id="it has gone"),
-        pytest.param(Shown(A, "FINISHED"), NONE, None, [], Shown(A, "FINISHED"), id="pruned after its end"),
-        pytest.param(Shown(A), AWAY, None, [], Shown(A, "", NOW_MS), id="who knows it is away"),
-        pytest.param(Shown(A, "", 5), AWAY, None, [], Shown(A, "", 5), id="still away"),
-        pytest.param(Shown(A, "", 5), seen(), None, [], Shown(A), id="there again"),
+        pytest.param(ReportedStream(), NONE, None, [], ReportedStream(), id="never started"),
+        pytest.param(ReportedStream(A), NONE, None, [(A, GONE)], ReportedStream(A, GONE), id="it has gone"),
+        pytest.param(
+            ReportedStream(A, "FINISHED"),
+            NONE,
+            None,
+            [],
+            ReportedStream(A, "FINISHED"),
+            id="pruned after its end",
+        ),
+        pytest.param(
+            ReportedStream(A), AWAY, None, [], ReportedStream(A, "", NOW_MS), id="who knows it is away"
+        ),
+        pytest.param(ReportedStream(A, "", 5), AWAY, None, [], ReportedStream(A, "", 5), id="still away"),
+        pytest.param(ReportedStream(A, "", 5), seen(), None, [], ReportedStream(A), id="there again"),
     ],
 )
 def test_what_is_told_of_a_job(
-    reported: Shown, now: Seen, former: JobInfo | None, said: list[tuple[JobId, str]], then: Shown
+    reported: ReportedStream,
+    now: Seen,
+    former: JobInfo | None,
+    said: list[tuple[JobId, str]],
+    then: ReportedStream,
 ) -> None:
     found, after = changes(reported, now, former, NOW_MS)
     assert [(one.job, one.state) for one in found] == said
@@ -102,23 +136,27 @@ RECENT = Checked("7", "stream_is_running=passed", NOW_MS - 1)
 @pytest.mark.parametrize(
     ("before", "mark", "results", "reported", "now", "due"),
     [
-        pytest.param(RECENT, "7", RECENT.results, Shown(A), seen(), False, id="nothing new"),
-        pytest.param(RECENT, "8", RECENT.results, Shown(A), seen(), True, id="a commit"),
-        pytest.param(RECENT, "90", RECENT.results, Shown(A), seen(), True, id="the end of a run"),
-        pytest.param(RECENT, "7", "…=ERROR", Shown(A, "FAILED"), seen("FAILED"), True, id="it fails"),
+        pytest.param(RECENT, "7", RECENT.results, ReportedStream(A), seen(), False, id="nothing new"),
+        pytest.param(RECENT, "8", RECENT.results, ReportedStream(A), seen(), True, id="a commit"),
+        pytest.param(RECENT, "90", RECENT.results, ReportedStream(A), seen(), True, id="the end of a run"),
+        pytest.param(
+            RECENT, "7", "…=ERROR", ReportedStream(A, "FAILED"), seen("FAILED"), True, id="it fails"
+        ),
         pytest.param(
             Checked("7", RECENT.results, NOW_MS - REPEATED_MS),
-            *("7", RECENT.results, Shown(A), seen(), True),
+            *("7", RECENT.results, ReportedStream(A), seen(), True),
             id="an hour",
         ),
-        pytest.param(RECENT, "7", "…=WARN", Shown(A, "", OLD + 1), AWAY, False, id="away for a moment"),
-        pytest.param(RECENT, "7", "…=WARN", Shown(A, "", OLD), AWAY, True, id="not known any more"),
-        pytest.param(Checked(), "", "…=WARN", Shown(), NONE, False, id="never started"),
-        pytest.param(Checked(), "3", "…=WARN", Shown(), NONE, True, id="there are rows, and no job"),
+        pytest.param(
+            RECENT, "7", "…=WARN", ReportedStream(A, "", OLD + 1), AWAY, False, id="away for a moment"
+        ),
+        pytest.param(RECENT, "7", "…=WARN", ReportedStream(A, "", OLD), AWAY, True, id="not known any more"),
+        pytest.param(Checked(), "", "…=WARN", ReportedStream(), NONE, False, id="never started"),
+        pytest.param(Checked(), "3", "…=WARN", ReportedStream(), NONE, True, id="there are rows, and no job"),
     ],
 )
 def test_when_checks_are_told(  # noqa: PLR0917 - a row of the table
-    before: Checked, mark: str, results: str, reported: Shown, now: Seen, due: bool
+    before: Checked, mark: str, results: str, reported: ReportedStream, now: Seen, due: bool
 ) -> None:
     assert is_due(before, Checked(mark, results, NOW_MS), reported, now) is due
 
@@ -166,7 +204,7 @@ LOST = ExceptionInfo(at_ms=1, kind="WorkerLost", message="no heartbeat")
     ],
 )
 def test_what_a_job_is_at(info: JobInfo, result: str, text: str) -> None:
-    verdict = judged_seen(SeenJob(info), Limits(), NOW_MS)[RUNS]
+    verdict = judged_seen(SeenJob(info), HealthLimits(), NOW_MS)[RUNS]
     assert (verdict.result, verdict.text) == (result, state_text(info))
     assert verdict.text.startswith(f"job {info.job} ")
     assert text in verdict.text
@@ -182,19 +220,19 @@ def test_what_a_job_is_at(info: JobInfo, result: str, text: str) -> None:
     ],
 )
 def test_without_a_job_no_check_passes(now: Seen, results: set[str], text: str) -> None:
-    found = judged_seen(now, Limits(checkpoint_age_ms=1, late_rows=0), NOW_MS)
+    found = judged_seen(now, HealthLimits(checkpoint_age_ms=1, late_rows=0), NOW_MS)
     assert {one.result for one in found.values()} == results
     assert all(text in one.text for one in found.values())
 
 
 def test_of_a_job_that_has_read_everything_no_checkpoint_is_expected() -> None:
     ended = SeenJob(job("FINISHED", CHECKPOINT), Complete(CheckpointId(1), 1))
-    assert judged_seen(ended, Limits(checkpoint_age_ms=1), NOW_MS)["checkpoint_age"].passed
+    assert judged_seen(ended, HealthLimits(checkpoint_age_ms=1), NOW_MS)["checkpoint_age"].passed
 
 
 def test_what_nobody_has_counted_is_not_zero() -> None:
     forgotten = SeenJob(job("CANCELED", incomplete="its archive is gone"))
-    limits = Limits(restarts=0, late_rows=0, late_ratio=0.1, dead_letter_ratio=0.1, records_behind=5)
+    limits = HealthLimits(restarts=0, late_rows=0, late_ratio=0.1, dead_letter_ratio=0.1, records_behind=5)
     found = judged_seen(forgotten, limits, NOW_MS)
     assert [name for name, one in found.items() if one.passed] == ["restarts"]
     assert all("not known any more" in found[name].text for name in limits.names[2:])

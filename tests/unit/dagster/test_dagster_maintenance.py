@@ -27,7 +27,7 @@ from unistream.dagster.run.maintenance import (
     await_starts,
     maintains,
 )
-from unistream.dagster.run.stream import Stream, Written
+from unistream.dagster.run.stream import AssetStream, Written
 
 Status = dg.DagsterRunStatus
 
@@ -50,8 +50,8 @@ def kept(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
 ROWS = Starting("rows", {})
 
 
-def of(name: str, uri: str = "") -> Stream:
-    return Stream(name, (Written(name, "lake", uri),))
+def of(name: str, uri: str = "") -> AssetStream:
+    return AssetStream(name, (Written(name, "lake", uri),))
 
 
 def job(name: str, *uris: str) -> Starting:
@@ -124,7 +124,7 @@ SAME_STREAM = [
 
 @pytest.mark.parametrize(("stream", "job", "is_same"), SAME_STREAM)
 def test_a_stream_is_known_by_its_tables(
-    instance: dg.DagsterInstance, stream: Stream, job: Starting, is_same: bool
+    instance: dg.DagsterInstance, stream: AssetStream, job: Starting, is_same: bool
 ) -> None:
     run = run_of(instance, Status.STARTED, {STAGE_TAG: "drained", **maintains(stream)})
     if is_same:

@@ -10,10 +10,10 @@ from unistream.dagster.run.watching import mark_of, watcher_of
 from unistream.dagster.sensor.silence import (
     UNLINKED,
     Judged,
-    Limits,
-    Step,
+    SilenceLimits,
+    SilenceVerdict,
     Suspicion,
-    Verdict,
+    UnfinishedStep,
     judged,
     of_run,
     remembered,
@@ -21,11 +21,16 @@ from unistream.dagster.sensor.silence import (
 )
 from unistream.port.run_links import RunLink, SeenLink, Watcher
 
-ALIVE, LEFT, SUSPECTED, ENDED = Verdict.ALIVE, Verdict.LEFT, Verdict.SUSPECTED, Verdict.ENDED
+ALIVE, LEFT, SUSPECTED, ENDED = (
+    SilenceVerdict.ALIVE,
+    SilenceVerdict.LEFT,
+    SilenceVerdict.SUSPECTED,
+    SilenceVerdict.ENDED,
+)
 RUN = dg.DagsterRun("job", run_id="77aa", root_run_id="5f0c", parent_run_id="5f0c")
 OWN = watcher_of(RUN, "orders")
 PARENT = Watcher(root_run="5f0c", run="5f0c", step="orders")
-LIMITS = Limits(silent_ms=60_000, unlinked_ms=1_800_000)
+LIMITS = SilenceLimits(silent_ms=60_000, unlinked_ms=1_800_000)
 NOW_MS = 1_000_000_000
 
 
@@ -81,10 +86,10 @@ def suspicion(ago_ms: int, version: int = 7) -> Suspicion:
     ],
 )
 def test_a_step(
-    known: RunLink | None, quiet_ms: int | None, before: Suspicion | None, verdict: Verdict
+    known: RunLink | None, quiet_ms: int | None, before: Suspicion | None, verdict: SilenceVerdict
 ) -> None:
     seen = SeenLink(link=known, now_ms=NOW_MS)
-    step = Step(run=RUN, step="orders", seen=seen, quiet_ms=quiet_ms, suspicion=before)
+    step = UnfinishedStep(run=RUN, step="orders", seen=seen, quiet_ms=quiet_ms, suspicion=before)
     found = judged(step, LIMITS)
     assert found.verdict is verdict
     assert "orders" in found.text
@@ -95,10 +100,10 @@ def test_a_suspicion_begins_once() -> None:
     """A third tick does not begin it again."""
     known, before = link(90_000), suspicion(10_000)
     seen = SeenLink(link=known, now_ms=NOW_MS)
-    found = judged(Step(run=RUN, step="orders", seen=seen, quiet_ms=None, suspicion=before), LIMITS)
+    found = judged(UnfinishedStep(run=RUN, step="orders", seen=seen, quiet_ms=None, suspicion=before), LIMITS)
     assert found == Judged(SUSPECTED, found.text, before)
     later = SeenLink(link=known, now_ms=NOW_MS + 20_000)
-    step = Step(run=RUN, step="orders", seen=later, quiet_ms=None, suspicion=found.suspicion)
+    step = UnfinishedStep(run=RUN, step="orders", seen=later, quiet_ms=None, suspicion=found.suspicion)
     assert judged(step, LIMITS).verdict is ENDED
 
 
@@ -112,7 +117,7 @@ def test_a_suspicion_begins_once() -> None:
         pytest.param([LEFT], LEFT, id="nothing"),
     ],
 )
-def test_a_run(verdicts: list[Verdict], expected: Verdict) -> None:
+def test_a_run(verdicts: list[SilenceVerdict], expected: SilenceVerdict) -> None:
     assert of_run([Judged(verdict, "") for verdict in verdicts]).verdict is expected
 
 

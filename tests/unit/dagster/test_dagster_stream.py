@@ -10,9 +10,9 @@ import pytest
 import unistream as us
 from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid
-from unistream.client.job.lookup import Found, _writer
+from unistream.client.job.lookup import JobInCluster, _writer
 from unistream.dagster import build_commit_sensor, sink_asset, unistream_assets
-from unistream.dagster.run.stream import Committed, Stream, Written
+from unistream.dagster.run.stream import AssetStream, CommittedAssets, Written
 from unistream.model.job_info import JobInfo, JobSummary
 from unistream.port.metadata import CommitRecord, OutboxRecord
 
@@ -35,14 +35,14 @@ def pipeline(table: str, *more: str) -> dg.AssetsDefinition:
     return orders
 
 
-def job(job: JobId, state: str = "RUNNING", name: str = "orders", **writes: str) -> Found:
+def job(job: JobId, state: str = "RUNNING", name: str = "orders", **writes: str) -> JobInCluster:
     uris = {OperatorUid(uid): (uri,) for uid, uri in writes.items()}
     summary = JobSummary(job=job, name=name, state=state, submitted_ms=int(job[0], 16), writes=uris)
-    return Found(None, summary)
+    return JobInCluster(None, summary)
 
 
-def found(assets: dg.AssetsDefinition, *jobs: Found) -> JobId:
-    stream = Stream.of(assets)
+def found(assets: dg.AssetsDefinition, *jobs: JobInCluster) -> JobId:
+    stream = AssetStream.of(assets)
     assert stream.knows_tables
     return _writer(
         list(jobs), stream.name, lambda n, w: any(one.is_of(n, w) for one in stream.assets), "its tables"
@@ -67,7 +67,7 @@ def found(assets: dg.AssetsDefinition, *jobs: Found) -> JobId:
         ),
     ],
 )
-def test_the_job_of_a_stream(jobs: list[Found], expected: JobId) -> None:
+def test_the_job_of_a_stream(jobs: list[JobInCluster], expected: JobId) -> None:
     assert found(pipeline("/ours/orders"), *jobs) == expected
 
 
@@ -80,7 +80,7 @@ def test_the_job_of_a_stream(jobs: list[Found], expected: JobId) -> None:
         pytest.param([job(B, "FINISHED", lake=THEIRS)], id="one that has ended"),
     ],
 )
-def test_a_stream_whose_tables_nobody_writes_has_no_job(jobs: list[Found]) -> None:
+def test_a_stream_whose_tables_nobody_writes_has_no_job(jobs: list[JobInCluster]) -> None:
     with pytest.raises(NotFound, match="no job 'orders' here writes its tables"):
         found(pipeline("/ours/orders"), *jobs)
 
@@ -94,7 +94,7 @@ def test_an_asset_that_was_declared_by_hand_is_found_by_the_name_of_its_job() ->
     @unistream_assets(specs=[sink_asset("orders", sink_uid="lake")], name="orders")
     def orders() -> None: ...
 
-    stream = Stream.of(orders, "flow")
+    stream = AssetStream.of(orders, "flow")
     assert (stream.name, stream.knows_tables) == ("flow", False)
     assert [one.is_of("flow", {LAKE: (THEIRS,)}) for one in stream.assets] == [True]
 
@@ -130,7 +130,7 @@ class Cluster:
 
 def assets_of(cluster: Cluster, records: Iterable[OutboxRecord]) -> list[dg.AssetKey | None]:
     keys = {Written("orders", "lake", uri): dg.AssetKey(uri.split("/")[3]) for uri in (OURS, THEIRS)}
-    committed = Committed(keys, cluster.ask)
+    committed = CommittedAssets(keys, cluster.ask)
     return [committed.asset(record) for record in records]
 
 

@@ -23,7 +23,7 @@ from unistream.base.ids import CheckpointId, JobId, LineageId
 from unistream.connector.file import FileSink
 from unistream.dead_letters.clustered import prepared
 from unistream.dead_letters.graph import append_everywhere
-from unistream.dead_letters.ledger import FORMAT_OF_CLUSTERS, Ledger, Order
+from unistream.dead_letters.ledger import FORMAT_OF_CLUSTERS, Ledger, ReplayOrder
 from unistream.dead_letters.replay import Chosen, Replay
 from unistream.dead_letters.table import letters_at
 from unistream.model.chain import JobCode
@@ -213,7 +213,7 @@ def test_a_replay_that_had_ended_is_noted_and_its_letters_stay_replayed(
 
 
 def begun(table: Table, **more: Any) -> None:
-    order = Order(
+    order = ReplayOrder(
         id=FIRST,
         operator="fares",
         pipeline="p:p",

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 import unistream as us
 from unistream.api.environment import Environment
 from unistream.base.errors import ConfigError, CorruptSnapshot
-from unistream.dead_letters.ledger import Done, Ledger, Order, TableLock
+from unistream.dead_letters.ledger import Ledger, ReplayEnd, ReplayOrder, TableLock
 from unistream.dead_letters.replay import Chosen, Replay
 from unistream.dead_letters.table import Letters, letters_at, letters_in, rows_at
 from unistream.operator.common import decoded_row
@@ -189,10 +189,10 @@ def test_a_file_that_is_rewritten_or_read_twice_has_other_letters(tmp_path: Path
 # --- a replay that was cut off -----------------------------------------------------------------------
 
 
-def begun(folder: Path, host: str | None = None) -> Order:
+def begun(folder: Path, host: str | None = None) -> ReplayOrder:
     import socket
 
-    order = Order(
+    order = ReplayOrder(
         id="r",
         operator="a",
         pipeline="p:p",
@@ -220,7 +220,7 @@ def test_a_replay_whose_letters_are_recorded_had_ended(tmp_path: Path) -> None:
     assert outcome is not None
     assert (outcome.replay, outcome.letters, outcome.result) == ("r", 1, None)
     assert ledger.unfinished() == []
-    ledger.end(Done(id="r", ended_ms=2))
+    ledger.end(ReplayEnd(id="r", ended_ms=2))
 
 
 def test_a_replay_of_another_machine_is_left_alone(tmp_path: Path) -> None:

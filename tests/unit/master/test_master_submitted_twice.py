@@ -17,7 +17,7 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, NothingListens, Unreachable
 from unistream.base.ids import JobId
 from unistream.client.job.submission import submit
-from unistream.client.remote.policy import RULES, Call
+from unistream.client.remote.policy import RULES, CallKind
 from unistream.client.remote.rest_client import RestClient
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.submission import SubmitRequest
@@ -106,7 +106,7 @@ def test_every_way_to_submit_survives_a_lost_answer(
 def test_who_never_hears_an_answer_is_told_the_id_to_submit_again_with(
     api: Api, submission: Submission, behind: Callable[[int], LosesAnswers]
 ) -> None:
-    way = behind(RULES[Call.SUBMIT].lost_max)
+    way = behind(RULES[CallKind.SUBMIT].lost_max)
     request = submission(request_id="nightly 2026-01-05")
     with (
         RestClient(way.url) as client,

@@ -57,7 +57,7 @@ OnSilence = Callable[[Silent], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class JobInCluster:
     """A job and the cluster that knows it, which is closed by the caller; None: only the database does.
     `is_own`: it is of that one, else of another one on the same database."""
 
@@ -77,7 +77,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class MetadataNote:
     """Something to be known about the metadata of a cluster."""
 
     url: str
@@ -107,9 +107,9 @@ def all_jobs(
     on_silence: OnSilence,
     *,
     patience_s: float = ALL_WITHIN_S,
-    on_note: Callable[[Note], None] = lambda _note: None,
+    on_note: Callable[[MetadataNote], None] = lambda _note: None,
     is_needed: bool = True,
-) -> list[Found]:
+) -> list[JobInCluster]:
     """Jobs that these clusters list, each once; the other arguments are those of `ask_all`."""
     answers = ask_all(
         clusters,
@@ -118,17 +118,17 @@ def all_jobs(
         patience_s=patience_s,
         is_needed=is_needed,
     )
-    found: list[Found] = []
+    found: list[JobInCluster] = []
     for cluster, listed in answers:
         for note in listed.notes:
-            on_note(Note(cluster.url, note))
-        found += [Found(cluster, job, job.cluster in ("", listed.cluster)) for job in listed.jobs]
+            on_note(MetadataNote(cluster.url, note))
+        found += [JobInCluster(cluster, job, job.cluster in ("", listed.cluster)) for job in listed.jobs]
     return each_once(found)
 
 
-def each_once(found: Sequence[Found]) -> list[Found]:
+def each_once(found: Sequence[JobInCluster]) -> list[JobInCluster]:
     """The history of a job is shared: its own cluster knows it best. Newest first."""
-    best: dict[JobId, Found] = {}
+    best: dict[JobId, JobInCluster] = {}
     for one in found:
         other = best.get(one.job.job)
         if other is None or _rank(one) > _rank(other):
@@ -136,7 +136,7 @@ def each_once(found: Sequence[Found]) -> list[Found]:
     return sorted(best.values(), key=lambda one: one.job.submitted_ms, reverse=True)
 
 
-def _rank(found: Found) -> tuple[bool, bool]:
+def _rank(found: JobInCluster) -> tuple[bool, bool]:
     return found.job.state not in TERMINAL_STATES, found.is_own
 
 
@@ -198,7 +198,7 @@ def _ended(config: Configuration, text: str) -> ShownJob | None:
     from unistream.client.machine import job_history
 
     try:
-        ended = [Found(None, job, is_own=False) for job in job_history.ended_jobs(config)]
+        ended = [JobInCluster(None, job, is_own=False) for job in job_history.ended_jobs(config)]
         store = job_history.history_store(config) if ended else None
     except UnistreamError:
         return None
@@ -228,7 +228,9 @@ def find_writer(config: Configuration, name: str, writes: Writes, what: str) -> 
     return _found(config, name, lambda jobs: _writer(jobs, name, writes, what))
 
 
-def _found(config: Configuration, text: str, choose: Callable[[list[Found]], Found]) -> RestJobClient:
+def _found(
+    config: Configuration, text: str, choose: Callable[[list[JobInCluster]], JobInCluster]
+) -> RestJobClient:
     try:
         clusters = running_clusters(config)
     except NothingRuns as error:
@@ -260,7 +262,7 @@ def _left(text: str) -> ClusterEnded | None:
     return None if sentence is None else ClusterEnded(sentence)
 
 
-def _writer(jobs: list[Found], name: str, writes: Writes, what: str) -> Found:
+def _writer(jobs: list[JobInCluster], name: str, writes: Writes, what: str) -> JobInCluster:
     candidates = [found for found in jobs if writes(found.job.name, found.job.writes)]
     running = [found for found in candidates if found.job.state not in TERMINAL_STATES]
     if len(running) > 1:
@@ -278,7 +280,7 @@ def _writer(jobs: list[Found], name: str, writes: Writes, what: str) -> Found:
     raise NotFound(f"no job {name!r} here writes {what}; 'unistream list --all' shows all jobs")
 
 
-def _choose(jobs: list[Found], text: str) -> Found:
+def _choose(jobs: list[JobInCluster], text: str) -> JobInCluster:
     prefix = text.lower() if len(text) >= ID_PREFIX_CHARS_MIN else None
     matches = [f for f in jobs if f.job.name == text or (prefix and f.job.job.startswith(prefix))]
     running = [f for f in matches if f.job.state not in TERMINAL_STATES]

@@ -19,7 +19,7 @@ from unistream.client.job.submission import connect
 from unistream.client.machine.job_history import history_store
 from unistream.client.remote.answers import decode
 from unistream.client.remote.http import Response
-from unistream.client.remote.policy import Call
+from unistream.client.remote.policy import CallKind
 from unistream.client.remote.rest_client import RestClient
 from unistream.master.store import StampedLinks
 from unistream.metadata.store import SqlMetadataStore
@@ -125,5 +125,5 @@ class RemoteLinks(Closing):
     def _sent(self, what: str, key: str, watcher: Watcher, **more: object) -> Response:
         content = msgspec.json.encode({"key": key, "watcher": watcher, **more})
         return self._cluster.request(
-            "POST", f"{PATH}/{what}", call=Call.STORE, content=content, timeout_s=self._timeout_s
+            "POST", f"{PATH}/{what}", call=CallKind.STORE, content=content, timeout_s=self._timeout_s
         )

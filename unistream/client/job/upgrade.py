@@ -7,7 +7,7 @@
     check the new version against the savepoint, start it from there
     wait for its first checkpoint                       none in time, or it fails: it is cancelled, and the
                                                         old version starts from the same savepoint
-    release the old version; the cluster keeps it for a while, in case somebody wants it back (`Replaced`)
+    release the old version; the cluster keeps it for a while, in case somebody wants it back (`KeptVersion`)
 
 What comes next follows from what the cluster knows (`next_step`), under names that are derived from the
 request id. So a client that was killed anywhere is followed by one with the same id, which goes on there.
@@ -34,7 +34,7 @@ from msgspec import structs
 from unistream.base.errors import AlreadyEnded, ConfigError, CorruptSnapshot, NotFound, UnistreamError
 from unistream.base.ids import JobId, job_of_request
 from unistream.client.remote.kept_jobs import KeptJobsClient, restart_name
-from unistream.client.remote.policy import Call
+from unistream.client.remote.policy import CallKind
 from unistream.client.remote.procedures import ProcedureReporter
 from unistream.client.remote.rest_client import Poll, RestClient, RestJobClient
 from unistream.model.job_info import JobInfo
@@ -53,7 +53,7 @@ REPLACED_ASKED_MAX: Final = 20  # each is a request of some ms
 REQUEST_ID_CHARS_MAX: Final = 190  # the way back has a longer one
 
 
-class Step(Enum):
+class UpgradeStep(Enum):
     """What an upgrade does next."""
 
     KEEP = "check the new version, and keep the old one"
@@ -66,7 +66,7 @@ class Step(Enum):
     LOST = "there is nothing to go on from"
 
 
-STEPS: Final = (Step.KEEP, Step.STOP, Step.SUBMIT, Step.WAIT)
+STEPS: Final = (UpgradeStep.KEEP, UpgradeStep.STOP, UpgradeStep.SUBMIT, UpgradeStep.WAIT)
 """The steps of an upgrade that succeeds, in their order."""
 
 
@@ -86,19 +86,19 @@ class Facts:
     back: JobInfo | None
 
 
-def next_step(facts: Facts) -> Step:
+def next_step(facts: Facts) -> UpgradeStep:
     """See the module."""
     if facts.back is not None:
-        return Step.WENT_BACK
+        return UpgradeStep.WENT_BACK
     if facts.new is not None:
         if facts.new.checkpoints_completed or facts.new.state == "FINISHED":
-            return Step.DONE
-        return Step.GO_BACK if facts.new.is_terminal else Step.WAIT
+            return UpgradeStep.DONE
+        return UpgradeStep.GO_BACK if facts.new.is_terminal else UpgradeStep.WAIT
     if facts.old is None:
-        return Step.LOST
+        return UpgradeStep.LOST
     if not facts.old.is_terminal:
-        return Step.STOP if facts.kept else Step.KEEP
-    return Step.LOST if left_by(facts.old) is None else Step.SUBMIT
+        return UpgradeStep.STOP if facts.kept else UpgradeStep.KEEP
+    return UpgradeStep.LOST if left_by(facts.old) is None else UpgradeStep.SUBMIT
 
 
 def left_by(old: JobInfo) -> str | None:
@@ -106,7 +106,7 @@ def left_by(old: JobInfo) -> str | None:
     return old.resumable_savepoint or old.latest_checkpoint
 
 
-class DoesNotFit(ConfigError):
+class IncompatibleSnapshot(ConfigError):
     """The new version cannot start from a snapshot of the old one."""
 
 
@@ -121,7 +121,7 @@ class WentBack(UnistreamError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replaced:
+class KeptVersion:
     """An earlier version that the cluster keeps, which is to be started instead of a new one.
 
     Attributes:
@@ -159,8 +159,8 @@ class Upgrade:
         old: The job that runs, or one that a client with the same request id has stopped.
         request: The new version, without a savepoint, or an earlier one; its request id has up to 190
             characters.
-        check: Whether the new version can start from the snapshot in a directory; raises DoesNotFit if not,
-            ConfigError or CorruptSnapshot if the snapshot cannot be read.
+        check: Whether the new version can start from the snapshot in a directory; raises IncompatibleSnapshot
+            if not, ConfigError or CorruptSnapshot if the snapshot cannot be read.
         savepoint_dir: Where the savepoint of the old job goes; None: as its configuration says.
         first_checkpoint_s: How long the new version may take to its first checkpoint, besides its probation.
         probation_s: How long all tasks of the new version run before that; None: a few seconds.
@@ -172,7 +172,7 @@ class Upgrade:
 
     cluster: RestClient
     old: JobId
-    request: SubmitRequest | Replaced
+    request: SubmitRequest | KeptVersion
     check: Callable[[str], None]
     savepoint_dir: str | None = None
     first_checkpoint_s: float = FIRST_CHECKPOINT_S
@@ -244,7 +244,7 @@ class _Run:
             step = next_step(facts)
             job = self._outcome_at(step)
             if job is not None:
-                if step is Step.DONE:
+                if step is UpgradeStep.DONE:
                     reports.ended(ProcedureState.DONE, f"job {job} runs it")
                 return job
             if step in STEPS:
@@ -252,47 +252,49 @@ class _Run:
             self._take(step, facts)
             facts = self._facts()
 
-    def _take(self, step: Step, facts: Facts) -> None:
+    def _take(self, step: UpgradeStep, facts: Facts) -> None:
         """Raises: there is no other way."""
         match step:
-            case Step.KEEP:
+            case UpgradeStep.KEEP:
                 self._check_and_keep(facts)
-            case Step.STOP:
+            case UpgradeStep.STOP:
                 self._stop()
-            case Step.SUBMIT:
+            case UpgradeStep.SUBMIT:
                 self._submit(self._snapshot(facts))
-            case Step.WAIT:
+            case UpgradeStep.WAIT:
                 self._wait(facts)
-            case Step.GO_BACK:
+            case UpgradeStep.GO_BACK:
                 self._go_back(self._snapshot(facts), self._why or _why_ended(facts))
-            case Step.WENT_BACK:
+            case UpgradeStep.WENT_BACK:
                 self._kept.release(self._name)
                 raise WentBack(_back_of(self._name), self._why or "see its job", self._snapshot(facts))
-            case Step.LOST:
+            case UpgradeStep.LOST:
                 raise ConfigError(
                     f"job {self._old}, which is to be upgraded, has ended and left no snapshot: start "
                     "the new version without one"
                 )
 
-    def _outcome_at(self, step: Step) -> JobId | None:
+    def _outcome_at(self, step: UpgradeStep) -> JobId | None:
         """The job that is there, if the upgrade is done or given up at this step; None: the step is taken.
         The old version stays kept where the same upgrade again goes on."""
-        if step is Step.DONE:
+        if step is UpgradeStep.DONE:
             self._kept.release(self._name)
             return self._new
         if not self._upgrade.giving_up.requested.is_set():
             return None
         goes_on = self._upgrade.giving_up.leaves_running
         match step:
-            case Step.KEEP:
+            case UpgradeStep.KEEP:
                 return self._old
-            case Step.SUBMIT:
+            case UpgradeStep.SUBMIT:
                 return None if goes_on else self._old
-            case Step.WAIT if goes_on:
+            case UpgradeStep.WAIT if goes_on:
                 return self._new
-            case Step.STOP | Step.WAIT | Step.WENT_BACK:
+            case UpgradeStep.STOP | UpgradeStep.WAIT | UpgradeStep.WENT_BACK:
                 self._kept.release(self._name)
-                return {Step.STOP: self._old, Step.WAIT: self._new}.get(step, _back_of(self._name))
+                return {UpgradeStep.STOP: self._old, UpgradeStep.WAIT: self._new}.get(
+                    step, _back_of(self._name)
+                )
             case _:
                 return None
 
@@ -324,7 +326,7 @@ class _Run:
             return
         try:
             self._upgrade.check(newest)
-        except DoesNotFit:
+        except IncompatibleSnapshot:
             raise
         except (ConfigError, CorruptSnapshot):
             now = self._info(self._old)
@@ -403,7 +405,7 @@ class _Run:
 
     def _start(self, savepoint: str) -> None:
         request, pause_ms = self._upgrade.request, int(self._probation_s * 1000)
-        if isinstance(request, Replaced):
+        if isinstance(request, KeptVersion):
             self._kept.start(restart_name(request.job), savepoint, self._name)
             return
         self._cluster.submit(
@@ -438,7 +440,7 @@ class _Run:
         body = msgspec.json.encode({"checkpointType": "CONFIGURED", "triggerId": uuid.uuid4().hex})
         path = f"/jobs/{self._new}/checkpoints"
         with contextlib.suppress(ConfigError, AlreadyEnded):  # it takes none now
-            self._cluster.request("POST", path, call=Call.TRIGGER, content=body)
+            self._cluster.request("POST", path, call=CallKind.TRIGGER, content=body)
 
     def _give_up(self) -> None:
         """Raises ConfigError: it got its checkpoint at this moment, so what it wrote may be visible."""

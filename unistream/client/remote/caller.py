@@ -16,9 +16,9 @@ from unistream.client.remote.policy import (
     CONNECT_S,
     LOST,
     Again,
-    Call,
-    End,
-    Failure,
+    AttemptFailure,
+    CallEnd,
+    CallKind,
     Tried,
     after,
     attempt_limit,
@@ -57,7 +57,7 @@ class Caller(Closing):
 
     def call(
         self,
-        call: Call,
+        call: CallKind,
         method: str,
         path: str,
         *,
@@ -89,12 +89,12 @@ class Caller(Closing):
             answer = self._attempt(send, limit_s - (time.monotonic() - began_s))
             if isinstance(answer, Response):
                 return answer
-            ended = None if answer.failure is Failure.UNAVAILABLE else self._why_ended()
+            ended = None if answer.failure is AttemptFailure.UNAVAILABLE else self._why_ended()
             if ended is not None:
                 raise ClusterEnded(ended) from answer
             attempts += 1
             lost += answer.failure in LOST
-            said = str(answer) if answer.failure is Failure.UNAVAILABLE else said
+            said = str(answer) if answer.failure is AttemptFailure.UNAVAILABLE else said
             self._known = self._known or lost > 0
             tried = Tried(
                 failure=answer.failure,
@@ -106,9 +106,9 @@ class Caller(Closing):
             match after(call, tried, limit_s=limit_s, jitter=random.random()):  # noqa: S311  # no secret
                 case Again(pause_s):
                     self._never.wait(pause_s)
-                case End.DONE:
+                case CallEnd.DONE:
                     return Response(method, path, 202, b"{}")
-                case End.GIVE_UP:
+                case CallEnd.GIVE_UP:
                     why = str(answer) if said in ("", str(answer)) else f"{answer}; before it said: {said}"
                     raise self._given_up(tried, why, longer, doubt) from answer
 
@@ -125,11 +125,11 @@ class Caller(Closing):
                 url = self._url = self._address.url(max(INSTANT_S, left_s))
             response = send(url, max(INSTANT_S, left_s - (time.monotonic() - began_s)))
         except Unreachable as error:
-            return NoAnswer(Failure.LEADERLESS, str(error))
+            return NoAnswer(AttemptFailure.LEADERLESS, str(error))
         except NoAnswer as missing:
             return missing
         self._known = True
         if response.status in UNAVAILABLE:
-            return NoAnswer(Failure.UNAVAILABLE, "; ".join(errors_in(response)))
+            return NoAnswer(AttemptFailure.UNAVAILABLE, "; ".join(errors_in(response)))
         self._is_current = True
         return response

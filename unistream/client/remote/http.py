@@ -16,7 +16,7 @@ from typing import Any, Final
 import httpcore
 
 from unistream.base.closing import Closing
-from unistream.client.remote.policy import Failure
+from unistream.client.remote.policy import AttemptFailure
 
 WRITE_BYTES: Final = 65_536  # between two looks at the clock
 CONNECTIONS_MAX: Final = 10
@@ -40,7 +40,7 @@ class Response:
 class NoAnswer(Exception):
     """An attempt without an answer; str: as the system reports it."""
 
-    def __init__(self, failure: Failure, reason: str) -> None:
+    def __init__(self, failure: AttemptFailure, reason: str) -> None:
         super().__init__(reason)
         self.failure = failure
 
@@ -92,15 +92,15 @@ class Http(Closing):
                 extensions={"timeout": {"pool": within_s}},
             )
         except (httpcore.ConnectError, httpcore.UnsupportedProtocol) as error:
-            raise NoAnswer(Failure.REFUSED, str(error) or type(error).__name__) from error
+            raise NoAnswer(AttemptFailure.REFUSED, str(error) or type(error).__name__) from error
         except httpcore.ConnectTimeout as error:
-            raise NoAnswer(Failure.UNCONNECTED, "it accepts no connection in time") from error
+            raise NoAnswer(AttemptFailure.UNCONNECTED, "it accepts no connection in time") from error
         except httpcore.PoolTimeout as error:
-            raise NoAnswer(Failure.UNCONNECTED, "all connections to it wait for answers") from error
+            raise NoAnswer(AttemptFailure.UNCONNECTED, "all connections to it wait for answers") from error
         except httpcore.TimeoutException as error:
-            raise NoAnswer(Failure.SILENT, f"no answer within {within_s:.3g} s") from error
+            raise NoAnswer(AttemptFailure.SILENT, f"no answer within {within_s:.3g} s") from error
         except (httpcore.NetworkError, httpcore.ProtocolError) as error:
-            raise NoAnswer(Failure.BROKEN, str(error) or "the connection was closed") from error
+            raise NoAnswer(AttemptFailure.BROKEN, str(error) or "the connection was closed") from error
         return Response(method, url, answer.status, answer.content)
 
     def close(self) -> None:
@@ -144,10 +144,10 @@ class _Network(httpcore.NetworkBackend):
     ) -> httpcore.NetworkStream:
         limit_s = self._deadline.to_connect()
         stream = self._sockets.connect_tcp(host, port, limit_s, local_address, socket_options)
-        return _Stream(stream, self._deadline)
+        return _DeadlineStream(stream, self._deadline)
 
 
-class _Stream(httpcore.NetworkStream):
+class _DeadlineStream(httpcore.NetworkStream):
     """A connection. Timeouts that it is given are ignored: the call's own deadline counts."""
 
     def __init__(self, stream: httpcore.NetworkStream, deadline: _Deadline) -> None:
@@ -166,7 +166,7 @@ class _Stream(httpcore.NetworkStream):
         self, ssl_context: SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
         limit_s = self._deadline.to_connect()
-        return _Stream(self._stream.start_tls(ssl_context, server_hostname, limit_s), self._deadline)
+        return _DeadlineStream(self._stream.start_tls(ssl_context, server_hostname, limit_s), self._deadline)
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)

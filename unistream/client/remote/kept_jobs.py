@@ -9,11 +9,11 @@ import msgspec
 from unistream.base.errors import NotFound
 from unistream.base.ids import JobId
 from unistream.client.remote.answers import decode, field
-from unistream.client.remote.policy import Call
+from unistream.client.remote.policy import CallKind
 from unistream.client.remote.rest_client import RestClient
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _KeptJobId(msgspec.Struct, frozen=True):
     job: str
 
 
@@ -31,12 +31,12 @@ class KeptJobsClient:
             ConfigError: another one is kept under the name.
         """
         content = msgspec.json.encode({"job": str(job), "forRestart": for_restart})
-        self._cluster.request("PUT", _path(name), call=Call.STORE, content=content)
+        self._cluster.request("PUT", _path(name), call=CallKind.STORE, content=content)
 
     def kept(self, name: str) -> JobId | None:
         """None: no job is kept under the name."""
         try:
-            return JobId(decode(self._cluster.request("GET", _path(name)), _Kept).job)
+            return JobId(decode(self._cluster.request("GET", _path(name)), _KeptJobId).job)
         except NotFound:
             return None
 
@@ -44,12 +44,12 @@ class KeptJobsClient:
         """A new job of what is kept; sent again under its request id it is the same one."""
         content = msgspec.json.encode({"savepointPath": savepoint, "requestId": request_id})
         path = f"{_path(name)}/start"
-        answer = self._cluster.request("POST", path, call=Call.SUBMIT, content=content)
+        answer = self._cluster.request("POST", path, call=CallKind.SUBMIT, content=content)
         return JobId(field(answer, "jobid"))
 
     def release(self, name: str) -> None:
         """It is not needed any more."""
-        self._cluster.request("DELETE", _path(name), call=Call.STORE)
+        self._cluster.request("DELETE", _path(name), call=CallKind.STORE)
 
 
 def restart_name(job: JobId) -> str:

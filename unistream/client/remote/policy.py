@@ -27,7 +27,7 @@ PAUSE_MAX_S: Final = 2.0
 REFUSED_MAX: Final = 4  # attempts where nothing listens and nothing has ever answered: less than a second
 
 
-class Call(Enum):
+class CallKind(Enum):
     """Kinds of calls; see above."""
 
     READ = "read"
@@ -40,7 +40,7 @@ class Call(Enum):
     ONCE = "once"
 
 
-class Failure(Enum):
+class AttemptFailure(Enum):
     """Why an attempt has no answer."""
 
     REFUSED = "nothing listens"
@@ -67,27 +67,27 @@ class Rule:
 
 
 RULES: Final = {
-    Call.READ: Rule(idempotent=True, answer_s=10.0, lost_max=5),
-    Call.SUBMIT: Rule(idempotent=True, answer_s=30.0, lost_max=3),  # it may read a large manifest
-    Call.TRIGGER: Rule(idempotent=True, answer_s=20.0, lost_max=3),
-    Call.CANCEL: Rule(idempotent=True, answer_s=10.0, lost_max=5),
-    Call.REFUSE: Rule(idempotent=True, answer_s=10.0, lost_max=5),
-    Call.STORE: Rule(idempotent=True, answer_s=10.0, lost_max=5),
-    Call.SHUTDOWN: Rule(idempotent=True, answer_s=10.0, lost_max=3),
-    Call.ONCE: Rule(idempotent=False, answer_s=0.0, lost_max=1),
+    CallKind.READ: Rule(idempotent=True, answer_s=10.0, lost_max=5),
+    CallKind.SUBMIT: Rule(idempotent=True, answer_s=30.0, lost_max=3),  # it may read a large manifest
+    CallKind.TRIGGER: Rule(idempotent=True, answer_s=20.0, lost_max=3),
+    CallKind.CANCEL: Rule(idempotent=True, answer_s=10.0, lost_max=5),
+    CallKind.REFUSE: Rule(idempotent=True, answer_s=10.0, lost_max=5),
+    CallKind.STORE: Rule(idempotent=True, answer_s=10.0, lost_max=5),
+    CallKind.SHUTDOWN: Rule(idempotent=True, answer_s=10.0, lost_max=3),
+    CallKind.ONCE: Rule(idempotent=False, answer_s=0.0, lost_max=1),
 }
 
-LOST: Final = frozenset({Failure.BROKEN, Failure.SILENT})
+LOST: Final = frozenset({AttemptFailure.BROKEN, AttemptFailure.SILENT})
 """The request was sent, perhaps performed, and the answer is missing."""
 
-_SENT: Final = LOST | {Failure.UNAVAILABLE}
+_SENT: Final = LOST | {AttemptFailure.UNAVAILABLE}
 
 
-def attempt_limit(call: Call, limit_s: float) -> float:
+def attempt_limit(call: CallKind, limit_s: float) -> float:
     """Longest wait for the answer to one attempt: attempts without an answer fill the limit of the call, so
     that a cluster that is slower than usual gets the time that the user gives it.
 
-    >>> attempt_limit(Call.READ, 5), attempt_limit(Call.READ, 60), attempt_limit(Call.READ, 600)
+    >>> attempt_limit(CallKind.READ, 5), attempt_limit(CallKind.READ, 60), attempt_limit(CallKind.READ, 600)
     (10.0, 12.0, 120.0)
     """
     rule = RULES[call]
@@ -107,7 +107,7 @@ class Tried:
             names its address: so it is worth waiting for where nothing listens.
     """
 
-    failure: Failure
+    failure: AttemptFailure
     attempts: int
     lost: int
     waited_s: float
@@ -121,14 +121,14 @@ class Again:
     pause_s: float
 
 
-class End(Enum):
+class CallEnd(Enum):
     """Send it no more."""
 
     DONE = "what was requested has happened"
     GIVE_UP = "raise the last error"
 
 
-def after(call: Call, tried: Tried, *, limit_s: float, jitter: float) -> Again | End:
+def after(call: CallKind, tried: Tried, *, limit_s: float, jitter: float) -> Again | CallEnd:
     """The next step.
 
     Args:
@@ -138,16 +138,16 @@ def after(call: Call, tried: Tried, *, limit_s: float, jitter: float) -> Again |
         jitter: From 0 to 1, by which clients that failed together do not come back together.
     """
     rule = RULES[call]
-    if call is Call.SHUTDOWN and tried.failure is Failure.REFUSED and tried.lost:
-        return End.DONE
+    if call is CallKind.SHUTDOWN and tried.failure is AttemptFailure.REFUSED and tried.lost:
+        return CallEnd.DONE
     if tried.failure in _SENT and not rule.idempotent:
-        return End.GIVE_UP
+        return CallEnd.GIVE_UP
     if tried.lost >= rule.lost_max:
-        return End.GIVE_UP
-    if tried.failure is Failure.REFUSED and not tried.known and tried.attempts >= REFUSED_MAX:
-        return End.GIVE_UP
+        return CallEnd.GIVE_UP
+    if tried.failure is AttemptFailure.REFUSED and not tried.known and tried.attempts >= REFUSED_MAX:
+        return CallEnd.GIVE_UP
     pause_s = pause(tried.attempts, jitter)
-    return Again(pause_s) if tried.waited_s + pause_s < limit_s else End.GIVE_UP
+    return Again(pause_s) if tried.waited_s + pause_s < limit_s else CallEnd.GIVE_UP
 
 
 def pause(attempts: int, jitter: float) -> float:
@@ -185,24 +185,24 @@ def last_error(
     text = f"{text}; {advice}"
     if longer and (elected or tried.failure not in _IN_VAIN):
         text = f"{text}, or set client.timeout higher to wait longer"
-    if doubt and (tried.lost or tried.failure is Failure.UNAVAILABLE):
+    if doubt and (tried.lost or tried.failure is AttemptFailure.UNAVAILABLE):
         return Unreachable(f"{text}; {doubt}")
-    return (NothingListens if tried.failure is Failure.REFUSED else Unreachable)(text)
+    return (NothingListens if tried.failure is AttemptFailure.REFUSED else Unreachable)(text)
 
 
 _ADVICE: Final = {
-    Failure.REFUSED: "start it, or name another one with rest.address and rest.port",
-    Failure.UNCONNECTED: "check the address and the network",
-    Failure.LEADERLESS: "start a cluster there",
-    Failure.BROKEN: "its log says why, if it is a cluster of unistream",
-    Failure.SILENT: "it hangs or is busy: see its log",
-    Failure.UNAVAILABLE: "see its log",
+    AttemptFailure.REFUSED: "start it, or name another one with rest.address and rest.port",
+    AttemptFailure.UNCONNECTED: "check the address and the network",
+    AttemptFailure.LEADERLESS: "start a cluster there",
+    AttemptFailure.BROKEN: "its log says why, if it is a cluster of unistream",
+    AttemptFailure.SILENT: "it hangs or is busy: see its log",
+    AttemptFailure.UNAVAILABLE: "see its log",
 }
 
 _ADVICE_IF_ELECTED: Final = (
     "a standby leads as soon as the session of the last leader is over: start one if none runs"
 )
-_AWAY: Final = frozenset({Failure.REFUSED, Failure.UNCONNECTED, Failure.LEADERLESS})
+_AWAY: Final = frozenset({AttemptFailure.REFUSED, AttemptFailure.UNCONNECTED, AttemptFailure.LEADERLESS})
 
-_IN_VAIN: Final = frozenset({Failure.REFUSED, Failure.BROKEN})
+_IN_VAIN: Final = frozenset({AttemptFailure.REFUSED, AttemptFailure.BROKEN})
 """Failures after which it does not help to wait longer."""

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import structs
 
 from unistream.base.errors import UnistreamError
-from unistream.client.remote.policy import Call
+from unistream.client.remote.policy import CallKind
 from unistream.client.remote.rest_client import RestClient
 from unistream.model.procedures import TEXT_CHARS_MAX, ProcedureReport, ProcedureState, check_report
 
@@ -118,7 +118,7 @@ class ProcedureReporter:
         try:
             cluster = cluster or self._connect()
             cluster.request(
-                "PUT", PATH, call=Call.STORE, content=msgspec.json.encode(report), timeout_s=ANSWER_S
+                "PUT", PATH, call=CallKind.STORE, content=msgspec.json.encode(report), timeout_s=ANSWER_S
             )
         except UnistreamError as error:
             logger.debug("event=procedure_not_reported id=%s reason=%r", report.id, str(error))

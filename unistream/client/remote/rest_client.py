@@ -25,7 +25,7 @@ from unistream.client.remote.answers import decode, error_of, field
 from unistream.client.remote.caller import Caller
 from unistream.client.remote.http import Response
 from unistream.client.remote.job_client import JobResult, OnProgress, checked, identified, result_of
-from unistream.client.remote.policy import Call
+from unistream.client.remote.policy import CallKind
 from unistream.client.remote.poll import Poll
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo
 from unistream.model.job_info import JobInfo, JobSummary, TaskManagerInfo
@@ -131,7 +131,7 @@ class RestClient(Closing):
         response = self.request(
             "POST",
             "/unistream/jobs",
-            call=Call.SUBMIT,
+            call=CallKind.SUBMIT,
             content=content,
             content_type=MSGPACK,
             doubt=doubt,
@@ -152,12 +152,12 @@ class RestClient(Closing):
         """The cluster refuses new jobs for this long (at most 5 minutes), 0: it accepts them again. True: it
         has refused them until now."""
         content = msgspec.json.encode({"forMs": int(for_s * 1_000)})
-        answer = self.request("PUT", "/unistream/cluster/refusal", call=Call.REFUSE, content=content)
+        answer = self.request("PUT", "/unistream/cluster/refusal", call=CallKind.REFUSE, content=content)
         return bool(decode(answer, dict[str, bool])["refused"])
 
     def shutdown(self) -> None:
         """Requests the end of the cluster."""
-        self.request("DELETE", "/cluster", call=Call.SHUTDOWN)
+        self.request("DELETE", "/cluster", call=CallKind.SHUTDOWN)
 
     def close(self) -> None:
         self._caller.close()
@@ -167,7 +167,7 @@ class RestClient(Closing):
         method: str,
         path: str,
         *,
-        call: Call | None = None,
+        call: CallKind | None = None,
         content: bytes = b"",
         content_type: str = "application/json",
         timeout_s: float | None = None,
@@ -188,7 +188,7 @@ class RestClient(Closing):
             UnistreamError: the error that the answer reports.
             Unreachable: there is no answer.
         """
-        call = call or (Call.READ if method == "GET" else Call.ONCE)
+        call = call or (CallKind.READ if method == "GET" else CallKind.ONCE)
         response = self._caller.call(
             call,
             method,
@@ -205,7 +205,7 @@ class RestClient(Closing):
 
 
 @dataclass(frozen=True, slots=True)
-class _Operation:
+class _AsynchronousOperation:
     """An asynchronous operation. `snapshot`: of a job's snapshots the newest of the kind that it takes."""
 
     what: str
@@ -270,14 +270,16 @@ class RestJobClient(Closing):
 
     def cancel(self) -> None:
         doubt = f"whether job {self._job} is being cancelled is not known: 'unistream list' shows it"
-        self._cluster.request("PATCH", f"{self._path}?mode=cancel", call=Call.CANCEL, doubt=doubt)
+        self._cluster.request("PATCH", f"{self._path}?mode=cancel", call=CallKind.CANCEL, doubt=doubt)
 
     def checkpoint(self, *, type: TypeName = "configured") -> str:
         body = {"checkpointType": CheckpointType.parse(type).name}
         statuses = f"{self._own_path}/checkpoints"
         return str(
             self._performed(
-                _Operation("a checkpoint", f"{self._path}/checkpoints", statuses, body, _newest_checkpoint)
+                _AsynchronousOperation(
+                    "a checkpoint", f"{self._path}/checkpoints", statuses, body, _newest_checkpoint
+                )
             )["location"]
         )
 
@@ -291,7 +293,8 @@ class RestJobClient(Closing):
         body = {"target-directory": target, "cancel-job": False, "formatType": form.name}
         return str(
             self._performed(
-                _Operation("a savepoint", path, path, body, _newest_savepoint), trigger_id=trigger_id
+                _AsynchronousOperation("a savepoint", path, path, body, _newest_savepoint),
+                trigger_id=trigger_id,
             )["location"]
         )
 
@@ -301,7 +304,7 @@ class RestJobClient(Closing):
         check_widths(parallelism)
         path = f"{self._own_path}/rescale"
         body = {"parallelism": dict(parallelism)}
-        self._performed(_Operation("the change of parallelism", path, path, body), on_progress)
+        self._performed(_AsynchronousOperation("the change of parallelism", path, path, body), on_progress)
 
     def stop(
         self, *, drain: bool = False, target: str | None = None, format: FormatName = "canonical"
@@ -323,7 +326,8 @@ class RestJobClient(Closing):
         body = {"targetDirectory": target, "drain": drain, "formatType": form.name}
         statuses = f"{self._path}/savepoints"
         done = self._performed(
-            _Operation("the stop", f"{self._path}/stop", statuses, body, _newest_savepoint), on_progress
+            _AsynchronousOperation("the stop", f"{self._path}/stop", statuses, body, _newest_savepoint),
+            on_progress,
         )
         return str(done["location"]), str(done.get("resumable-location", done["location"]))
 
@@ -339,7 +343,7 @@ class RestJobClient(Closing):
 
     def _performed(
         self,
-        operation: _Operation,
+        operation: _AsynchronousOperation,
         on_progress: OnProgress | None = None,
         *,
         trigger_id: str | None = None,
@@ -353,7 +357,9 @@ class RestJobClient(Closing):
         requested_ms = SystemClock().wall_ms()
         body = msgspec.json.encode({**operation.body, "triggerId": trigger_id or uuid.uuid4().hex})
         doubt = f"whether {operation.what} of job {self._job} has begun is not known"
-        answer = self._cluster.request("POST", operation.path, call=Call.TRIGGER, content=body, doubt=doubt)
+        answer = self._cluster.request(
+            "POST", operation.path, call=CallKind.TRIGGER, content=body, doubt=doubt
+        )
         try:
             done = self._completed(f"{operation.statuses}/{field(answer, 'request-id')}", on_progress)
         except NotFound as error:
@@ -388,7 +394,9 @@ class RestJobClient(Closing):
                 on_progress(info)
         raise Unreachable(f"{self._cluster.url}{path} has no result after {SNAPSHOT_TIMEOUT_S:.0f} s")
 
-    def _after_restart(self, operation: _Operation) -> tuple[JobInfo | None, CheckpointFigures | None]:
+    def _after_restart(
+        self, operation: _AsynchronousOperation
+    ) -> tuple[JobInfo | None, CheckpointFigures | None]:
         """The job now, None if it is not known; its newest snapshot of the kind that was requested."""
         absence = Absence(self._cluster.timeout_s, heard=True, refusable=False)
         poll = Poll(None)

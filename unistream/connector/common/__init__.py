@@ -18,7 +18,7 @@ from unistream.connector.common.avro_schema import (
 )
 from unistream.connector.common.avro_types import NoColumn, Types, arrow_schema, read_as, unfit_fields
 from unistream.connector.common.buffers import PADDING, Int64s, UInt8s, padded
-from unistream.connector.common.cells import NOT_BUILT, Build, Cells
+from unistream.connector.common.cells import NOT_BUILT, Build, RecordCells
 from unistream.connector.common.committing import (
     TargetMemory,
     changed_target,
@@ -80,7 +80,7 @@ from unistream.connector.common.recorded_positions import (
     owners,
 )
 from unistream.connector.common.row_filter import (
-    Bounds,
+    ColumnStatistics,
     Condition,
     Filter,
     RowFilter,
@@ -95,9 +95,9 @@ from unistream.connector.common.row_filter import (
     selected_rows,
 )
 from unistream.connector.common.row_groups import (
-    Chunk,
+    RowChunk,
     RowGroupRange,
-    Unit,
+    UnitRows,
     chunks,
     row_group_ranges,
     row_groups,
@@ -127,9 +127,9 @@ from unistream.connector.common.splits import (
 from unistream.connector.common.stage_files import OnRewind, StageFiles, absolute, check_sink_options
 from unistream.connector.common.target_committer import (
     ATTEMPTS_MAX,
-    Committed,
+    CheckpointCommittables,
+    CommittedVersion,
     Conflict,
-    Part,
     TargetCommitter,
     Unknown,
 )

@@ -32,7 +32,7 @@ from unistream.connector.common.avro_schema import (
 )
 from unistream.connector.common.avro_types import read_as
 from unistream.connector.common.buffers import Int64s, UInt8s, read_only
-from unistream.connector.common.cells import Build, Cells
+from unistream.connector.common.cells import Build, RecordCells
 from unistream.connector.common.decoded import Decoded
 from unistream.connector.common.spans import binary_array
 
@@ -116,7 +116,7 @@ class ByColumn:
         valid[:, wrong > 0] = 0
         bad = dict.fromkeys(np.flatnonzero(wrong).tolist(), NOT_OF_IT.format(self.called))
         slots = Slots(data, values, sizes, valid)
-        return Cells(schema, len(starts), bad).decoded(self._builds(slots, schema))
+        return RecordCells(schema, len(starts), bad).decoded(self._builds(slots, schema))
 
     def blocks(
         self,
@@ -133,7 +133,7 @@ class ByColumn:
         if wrong >= 0:
             raise NotOfIt(wrong)
         builds = self._builds(Slots(data, values, sizes, valid), schema)
-        return Cells(schema, rows, {}).decoded({**builds, **others})
+        return RecordCells(schema, rows, {}).decoded({**builds, **others})
 
     def _room(self, rows: int) -> tuple[Int64s, Int64s, UInt8s]:
         shape = (self.slots, rows)
@@ -226,7 +226,7 @@ class ByRecord:
             if isinstance(record, str) or stream.tell() != end:
                 record, bad[row] = {}, NOT_OF_IT.format(self.called)
             records.append(record)
-        return Cells(schema, len(records), bad).decoded(self._builds(records, schema))
+        return RecordCells(schema, len(records), bad).decoded(self._builds(records, schema))
 
     def blocks(
         self,
@@ -246,7 +246,7 @@ class ByRecord:
                 records.append(record)
             if stream.tell() != end:
                 raise NotOfIt(max(0, len(records) - 1))
-        return Cells(schema, len(records), {}).decoded({**self._builds(records, schema), **others})
+        return RecordCells(schema, len(records), {}).decoded({**self._builds(records, schema), **others})
 
     def _next(self, stream: io.BytesIO) -> dict[str, Any] | str:
         """The next record. Text: there is none; and why, if its schema is not that of `reader`."""

@@ -17,7 +17,7 @@ NOT_BUILT: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError,
 
 
 @dataclass(slots=True)
-class Cells:
+class RecordCells:
     """Rows that are made of `count` records, and those that are bad: record -> why."""
 
     schema: pa.Schema

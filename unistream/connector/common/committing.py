@@ -22,7 +22,7 @@ class Formatted(Protocol):
     def format(self) -> int: ...
 
 
-class Target(Protocol):
+class CommittedTarget(Protocol):
     """A table or folder after the last commit to it; a frozen `msgspec.Struct`.
 
     Attributes:
@@ -38,7 +38,7 @@ class Target(Protocol):
     def format(self) -> int: ...
 
 
-class StagedFile(Protocol):
+class CommittableFile(Protocol):
     """A staged file, as listed in a committable."""
 
     @property
@@ -50,8 +50,8 @@ class StagedFile(Protocol):
 
 
 F = TypeVar("F", bound=Formatted)
-T = TypeVar("T", bound=Target)
-S = TypeVar("S", bound=StagedFile)
+T = TypeVar("T", bound=CommittedTarget)
+S = TypeVar("S", bound=CommittableFile)
 
 
 def decode_formatted(

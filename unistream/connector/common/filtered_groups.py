@@ -9,12 +9,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unistream.connector.common.row_filter import Bounds, RowFilter, filter_columns, lenient, may_select
+from unistream.connector.common.row_filter import (
+    ColumnStatistics,
+    RowFilter,
+    filter_columns,
+    lenient,
+    may_select,
+)
 
 
-def constant_bounds(value: Any) -> Bounds:
+def constant_bounds(value: Any) -> ColumnStatistics:
     """The bounds of a column that has this value in all rows."""
-    return Bounds(least=value, greatest=value, nulls=int(value is None), rows=1)
+    return ColumnStatistics(least=value, greatest=value, nulls=int(value is None), rows=1)
 
 
 def filtered_groups(
@@ -44,14 +50,14 @@ def filtered_groups(
         if name in stored and paths.count(stored[name]) == 1
     }
 
-    def bounds(group: int, name: str) -> Bounds:
+    def bounds(group: int, name: str) -> ColumnStatistics:
         if name in constants:
             return constant_bounds(constants[name])
         row_group = metadata.row_group(group)
         found = row_group.column(at[name]).statistics if name in at else None
         if found is None:
-            return Bounds()
-        return Bounds(
+            return ColumnStatistics()
+        return ColumnStatistics(
             least=_bound(found, "min", kinds[name]),
             greatest=_bound(found, "max", kinds[name]),
             nulls=found.null_count if found.has_null_count else None,

@@ -127,7 +127,7 @@ class JsonReader:
         """
         data = read_only(data)
         starts, lengths = np.ascontiguousarray(starts), np.ascontiguousarray(lengths)
-        found = _Found(data, len(self._schema), len(starts))
+        found = _ParsedLines(data, len(self._schema), len(starts))
         json_kernels().read_rows(
             data,
             starts,
@@ -159,7 +159,7 @@ class JsonReader:
         raw = {name: found.text_at(self._width + at, is_good) for at, name in enumerate(self._raw)}
         return JsonRows(records, np.flatnonzero(is_good), bad, reasons, raw)
 
-    def _column(self, index: int, found: _Found) -> pa.Array[Any] | None:
+    def _column(self, index: int, found: _ParsedLines) -> pa.Array[Any] | None:
         """All rows, whatever their verdicts; None: it is not needed."""
         kind, used = self._kinds[index], self._used[index]
         target = self._schema.field(index).type
@@ -183,7 +183,7 @@ class JsonReader:
         return pa.nulls(len(states), target) if kind == ANY else _plain(target, kind, found, index)
 
 
-class _Found:
+class _ParsedLines:
     """What the loops fill in, for a number of rows; `noted`: reasons of rows that arrow's parser refused."""
 
     def __init__(self, data: UInt8s, columns: int, rows: int) -> None:
@@ -221,7 +221,7 @@ def json_kernels() -> ModuleType:
     from unistream.connector.common import json_kernels as kernels
 
     names, table = _table(pa.schema([]), [])
-    found, no_rows = _Found(read_only(padded()), 0, 0), np.empty(0, np.int64)
+    found, no_rows = _ParsedLines(read_only(padded()), 0, 0), np.empty(0, np.int64)
     with _compiled().one_compiles(kernels.read_rows):
         kernels.read_rows(
             found.data, no_rows, no_rows, names, table, found.values, found.sizes, found.states, found.notes
@@ -286,7 +286,7 @@ def _valid(states: UInt8s) -> pa.Buffer | None:
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
-def _text(target: pa.DataType, found: _Found, index: int) -> pa.Array[Any]:
+def _text(target: pa.DataType, found: _ParsedLines, index: int) -> pa.Array[Any]:
     states, sizes = found.states[index], found.sizes[index]
     bounds = np.zeros(len(states) + 1, np.int64)
     text = np.empty(int(sizes[states >= ASCII].sum(dtype=np.int64)) + PADDING, np.uint8)
@@ -302,7 +302,7 @@ def _text(target: pa.DataType, found: _Found, index: int) -> pa.Array[Any]:
     return _to_type(pa.Array.from_buffers(kind, len(states), buffers), target)
 
 
-def _blame_text(text: UInt8s, bounds: Int64s, found: _Found, index: int) -> None:
+def _blame_text(text: UInt8s, bounds: Int64s, found: _ParsedLines, index: int) -> None:
     """Marks rows whose text is not UTF-8, and leaves them without any."""
     wrong = np.zeros(len(bounds) - 1, np.uint8)
     _text_kernels().find_not_utf8(text, bounds, wrong)
@@ -312,7 +312,7 @@ def _blame_text(text: UInt8s, bounds: Int64s, found: _Found, index: int) -> None
         found.blame(rows, NOT_UTF8, index)
 
 
-def _plain(target: pa.DataType, kind: int, found: _Found, index: int) -> pa.Array[Any]:
+def _plain(target: pa.DataType, kind: int, found: _ParsedLines, index: int) -> pa.Array[Any]:
     states, values = found.states[index], found.values[index]
     type_ = value_type(target)
     buffer: Any = values
@@ -331,7 +331,7 @@ def _to_type(array: pa.Array[Any], target: pa.DataType) -> pa.Array[Any]:
 
 
 def _bits(values: pa.Array[Any]) -> Int64s:
-    """The values as 64 bits, as `Found.values` has them; anything for null."""
+    """The values as 64 bits, as `_ParsedLines` has them; anything for null."""
     kind = values.type
     if pa.types.is_floating(kind):
         return np.asarray(pc.fill_null(values.cast(pa.float64()), 0.0)).view(np.int64)

@@ -48,7 +48,7 @@ class Parsed:
 
 
 @dataclass(slots=True)
-class _Parts:
+class _BisectedRows:
     """What the bisection has found so far, in order of the lines."""
 
     arrays: list[pa.Array[Any]] = field(default_factory=list)
@@ -117,13 +117,13 @@ class UndecidedColumn:
                 pieces = pc.replace_substring(pieces, line_end, " ")
         lines = pc.binary_join_element_wise(self._before, pieces, _END, _NONE)
         _, offsets, text = lines.buffers()
-        parts = _Parts()
+        parts = _BisectedRows()
         bounds = np.frombuffer(offsets, np.int64)[: len(lines) + 1]
         self._halve(reading, np.frombuffer(text, np.uint8), bounds, 0, len(lines), parts)
         return Parsed(pa.concat_arrays(parts.arrays), parts.bad)
 
     def _halve(  # noqa: PLR0917
-        self, reading: pa.Schema, text: UInt8s, bounds: Int64s, low: int, high: int, parts: _Parts
+        self, reading: pa.Schema, text: UInt8s, bounds: Int64s, low: int, high: int, parts: _BisectedRows
     ) -> None:
         """Parses lines [low, high), at once if they are all good, else each half by itself."""
         try:

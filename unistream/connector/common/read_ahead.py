@@ -16,7 +16,7 @@ import msgspec
 
 from unistream.base.errors import UnistreamError, Unreachable
 from unistream.base.ids import CheckpointId
-from unistream.connector.common.row_groups import Chunk, P
+from unistream.connector.common.row_groups import P, RowChunk
 from unistream.model.messages import Split
 from unistream.model.metric_names import (
     PENDING_BYTES,
@@ -43,12 +43,12 @@ class ReadAhead(Generic[P]):
         wake: Called (without a lock) when the empty queue gets an item.
     """
 
-    def __init__(self, work: Callable[[P], Iterator[Chunk[P]]], wake: Callable[[], None]) -> None:
+    def __init__(self, work: Callable[[P], Iterator[RowChunk[P]]], wake: Callable[[], None]) -> None:
         self._work = work
         self._wake = wake
         self._changed = threading.Condition()
         self._todo: deque[P] = deque()
-        self._ready: deque[Chunk[P] | _End | Exception] = deque()
+        self._ready: deque[RowChunk[P] | _End | Exception] = deque()
         self._decoding = False
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -62,7 +62,7 @@ class ReadAhead(Generic[P]):
             self._thread = threading.Thread(target=self._run, name="file-read-ahead", daemon=True)
             self._thread.start()
 
-    def take(self) -> Chunk[P] | _End | Exception | None:
+    def take(self) -> RowChunk[P] | _End | Exception | None:
         """The next item; None: `wake` will be called."""
         with self._changed:
             if not self._ready:
@@ -108,7 +108,7 @@ class ReadAhead(Generic[P]):
             self._decoding = True
             return self._todo.popleft()
 
-    def _put(self, item: Chunk[P] | _End | Exception) -> bool:
+    def _put(self, item: RowChunk[P] | _End | Exception) -> bool:
         """Puts an item for the task, as soon as there is room for it. False: the reader was closed
         instead."""
         with self._changed:
@@ -126,15 +126,15 @@ class ReadInPlace(Generic[P]):
     """Decodes splits in the thread of the task, in `take`. There is always a next item, unless no split is
     left."""
 
-    def __init__(self, work: Callable[[P], Iterator[Chunk[P]]]) -> None:
+    def __init__(self, work: Callable[[P], Iterator[RowChunk[P]]]) -> None:
         self._work = work
         self._todo: deque[P] = deque()
-        self._chunks: Iterator[Chunk[P]] | None = None
+        self._chunks: Iterator[RowChunk[P]] | None = None
 
     def submit(self, split: P) -> None:
         self._todo.append(split)
 
-    def take(self) -> Chunk[P] | _End | Exception | None:
+    def take(self) -> RowChunk[P] | _End | Exception | None:
         try:
             if self._chunks is None:
                 if not self._todo:
@@ -173,7 +173,7 @@ class SplitReader(Generic[P]):
 
     def __init__(
         self,
-        decode: Callable[[P], Iterator[Chunk[P]]],
+        decode: Callable[[P], Iterator[RowChunk[P]]],
         encoded: Callable[[P], Split],
         decoded: Callable[[Split], P],
         *,
@@ -226,7 +226,7 @@ class SplitReader(Generic[P]):
         match ahead.take():
             case None:
                 return Idle()
-            case Chunk() as chunk:
+            case RowChunk() as chunk:
                 self._splits[0] = (split_id, chunk.next)
                 if (rows := self._rows_left[0]) is not None:
                     self._rows_left[0] = max(0, rows - chunk.records.num_rows)

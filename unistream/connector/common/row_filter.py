@@ -43,7 +43,7 @@ Plain: TypeAlias = list[list[tuple[str, str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class FilterTerm:
     """One condition. `values`: one; several of ``in`` and ``not in``; none of ``is`` and ``is not``."""
 
     column: str
@@ -52,12 +52,12 @@ class Term:
     values: tuple[Any, ...]
 
 
-RowFilter: TypeAlias = tuple[tuple[Term, ...], ...]
+RowFilter: TypeAlias = tuple[tuple[FilterTerm, ...], ...]
 """A checked filter: all terms of any group. Empty: all rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class ColumnStatistics:
     """Statistics of a column in some rows. Each may be None: not known. `least` and `greatest` are those of
     the values that are neither null nor NaN."""
 
@@ -113,13 +113,13 @@ def checked_filter(groups: Iterable[Iterable[Condition]], schema: pa.Schema, whe
     return tuple(tuple(_term(one, schema, where) for one in group) for group in groups)
 
 
-def _term(condition: Condition, schema: pa.Schema, where: str) -> Term:
+def _term(condition: Condition, schema: pa.Schema, where: str) -> FilterTerm:
     column, op, value = condition
     if column not in schema.names:
         raise ConfigError(f"{where}: the filter names column {column!r}; there are {', '.join(schema.names)}")
     kind = schema.field(column).type
     if op in ("is", "is not"):
-        return Term(column, kind, op, ())
+        return FilterTerm(column, kind, op, ())
     try:
         values = tuple(comparable(one, kind) for one in (value if op in ("in", "not in") else [value]))
         pa.array([_exact(one, kind) for one in values], kind)
@@ -127,7 +127,7 @@ def _term(condition: Condition, schema: pa.Schema, where: str) -> Term:
         raise ConfigError(
             f"{where}: the filter compares column {column!r}, which is {kind}, with {value!r}: {error}"
         ) from error
-    return Term(column, kind, op, values)
+    return FilterTerm(column, kind, op, values)
 
 
 def comparable(value: Any, kind: pa.DataType) -> Any:
@@ -188,7 +188,7 @@ def plain_filter(given: RowFilter) -> Plain:
     return [[(term.column, term.op, _plain_value(term)) for term in group] for group in given]
 
 
-def _plain_value(term: Term) -> Any:
+def _plain_value(term: FilterTerm) -> Any:
     values = [
         value.isoformat()
         if isinstance(value, dt.date)
@@ -208,13 +208,13 @@ def filter_columns(given: RowFilter) -> list[str]:
 # --- statistics -----------------------------------------------------------------------------------
 
 
-def may_select(given: RowFilter, bounds_of: Callable[[str], Bounds]) -> bool:
+def may_select(given: RowFilter, bounds_of: Callable[[str], ColumnStatistics]) -> bool:
     """Whether rows with these bounds may be selected. False: none of them is, as the bounds of the columns
     show."""
     return not given or any(all(_may_hold(term, bounds_of(term.column)) for term in group) for group in given)
 
 
-def _may_hold(term: Term, bounds: Bounds) -> bool:
+def _may_hold(term: FilterTerm, bounds: ColumnStatistics) -> bool:
     if term.op == "is":
         return bounds.nulls != 0
     if bounds.nulls is not None and bounds.nulls == bounds.rows:
@@ -253,7 +253,7 @@ def selected_rows(given: RowFilter, records: pa.RecordBatch) -> pa.RecordBatch:
     return records.filter(reduce(pc.or_kleene, groups))
 
 
-def _mask(term: Term, records: pa.RecordBatch) -> pa.Array:
+def _mask(term: FilterTerm, records: pa.RecordBatch) -> pa.Array:
     column = records.column(records.schema.get_field_index(term.column))
     match term.op:
         case "is":

@@ -24,7 +24,7 @@ from unistream.model.columns.event_time import event_times
 ROW_GROUP_BYTES_MAX: Final = 128 * MIB  # decoded; a larger one is decoded in pieces, which is slower
 
 
-class Part(Protocol):
+class PositionedFileSplit(Protocol):
     """A part of a file; a frozen `msgspec.Struct`. `unit` and `skip` are its position: the unit to read from,
     and how many of its rows were already returned."""
 
@@ -35,11 +35,11 @@ class Part(Protocol):
 
 
 P = TypeVar("P")  # a split, with its position
-U = TypeVar("U", bound=Part)
+U = TypeVar("U", bound=PositionedFileSplit)
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk(Generic[P]):
+class RowChunk(Generic[P]):
     """n <= BATCH_ROWS_MAX rows; `next` is the split with the position after them. n may be 0 if there are
     dead letters, or skipped records."""
 
@@ -50,7 +50,7 @@ class Chunk(Generic[P]):
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class UnitRows:
     """Rows of unit `at` from its row `base` on; `following`: the next unit; None: more rows of this one.
     `dead_letters` and `skipped` are of the whole unit: they come with its last rows, so that a split that is
     restored before those has them once."""
@@ -67,7 +67,7 @@ class Unit:
         return self.dead_letters is not None or self.skipped > 0
 
 
-def chunks(split: U, units: Iterable[Unit]) -> Iterator[Chunk[U]]:
+def chunks(split: U, units: Iterable[UnitRows]) -> Iterator[RowChunk[U]]:
     """The rows of the units after the position of the split."""
     skip = split.skip
     for unit in units:
@@ -76,40 +76,40 @@ def chunks(split: U, units: Iterable[Unit]) -> Iterator[Chunk[U]]:
         yield from _chunks(split, unit, seen)
 
 
-def _chunks(split: U, unit: Unit, seen: int) -> Iterator[Chunk[U]]:
+def _chunks(split: U, unit: UnitRows, seen: int) -> Iterator[RowChunk[U]]:
     """Divides the rows after the first `seen` into even slices."""
     table = unit.table.slice(seen).combine_chunks()
     if not table.num_rows:
         if unit.has_failures and unit.following is not None:
             nothing = [pa.array([], field.type) for field in table.schema]
             none = pa.RecordBatch.from_arrays(nothing, schema=table.schema)
-            yield Chunk(none, _at(split, unit.following, 0), unit.dead_letters, unit.skipped)
+            yield RowChunk(none, _at(split, unit.following, 0), unit.dead_letters, unit.skipped)
         return
     parts = -(-table.num_rows // BATCH_ROWS_MAX)
     for records in table.to_batches(-(-table.num_rows // parts)):
         seen += records.num_rows
         if seen == unit.table.num_rows and unit.following is not None:
-            yield Chunk(records, _at(split, unit.following, 0), unit.dead_letters, unit.skipped)
+            yield RowChunk(records, _at(split, unit.following, 0), unit.dead_letters, unit.skipped)
         else:
-            yield Chunk(records, _at(split, unit.at, unit.base + seen))
+            yield RowChunk(records, _at(split, unit.at, unit.base + seen))
 
 
 def _at(split: U, unit: int, skip: int) -> U:
     return msgspec.structs.replace(split, unit=unit, skip=skip)  # type: ignore[type-var]
 
 
-def row_groups(parquet: pq.ParquetFile, groups: Iterable[int], columns: Sequence[str]) -> Iterator[Unit]:
+def row_groups(parquet: pq.ParquetFile, groups: Iterable[int], columns: Sequence[str]) -> Iterator[UnitRows]:
     """The rows of row groups, on the calling thread only: a job is parallel by its subtasks."""
     for group in groups:
         if parquet.metadata.row_group(group).total_byte_size <= ROW_GROUP_BYTES_MAX:
             table = parquet.read_row_group(group, columns=list(columns), use_threads=False)
-            yield Unit(table, group, 0, group + 1)
+            yield UnitRows(table, group, 0, group + 1)
             continue
         base = 0
         for records in parquet.iter_batches(
             BATCH_ROWS_MAX, row_groups=[group], columns=list(columns), use_threads=False
         ):
-            yield Unit(pa.Table.from_batches([records]), group, base, None)
+            yield UnitRows(pa.Table.from_batches([records]), group, base, None)
             base += records.num_rows
 
 
@@ -156,14 +156,14 @@ _UNITS: Final = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"
 
 
 @dataclass(frozen=True, slots=True)
-class TimeRange:
+class EventTimeBounds:
     """Bounds of the event times of some rows, in ms."""
 
     least: int
     greatest: int
 
 
-def time_ranges(metadata: pq.FileMetaData, column: str, declared: str) -> list[TimeRange | None]:
+def time_ranges(metadata: pq.FileMetaData, column: str, declared: str) -> list[EventTimeBounds | None]:
     """The range of event times in each row group; None: not known.
 
     Args:
@@ -172,7 +172,7 @@ def time_ranges(metadata: pq.FileMetaData, column: str, declared: str) -> list[T
         declared: The column's Arrow type in the rows of the source. If the file has another one, its values
             are converted when they are read, and nothing is known here.
     """
-    unknown: list[TimeRange | None] = [None] * metadata.num_row_groups
+    unknown: list[EventTimeBounds | None] = [None] * metadata.num_row_groups
     schema = metadata.schema.to_arrow_schema()
     field = schema.get_field_index(column)
     if field < 0 or str(schema.field(field).type) != declared:
@@ -187,7 +187,7 @@ def time_ranges(metadata: pq.FileMetaData, column: str, declared: str) -> list[T
     ]
 
 
-def _time_range(statistics: Any) -> TimeRange | None:
+def _time_range(statistics: Any) -> EventTimeBounds | None:
     """The range of times in one row group. The units are those of Parquet, which has no seconds, and not
     those of Arrow."""
     if statistics is None or not statistics.has_min_max or statistics.physical_type not in ("INT32", "INT64"):
@@ -203,10 +203,10 @@ def _time_range(statistics: Any) -> TimeRange | None:
             values = pa.array(raw, pa.int64())
         case _:
             return None
-    return TimeRange(*event_times(values).to_pylist())
+    return EventTimeBounds(*event_times(values).to_pylist())
 
 
-def _follows(ranges: list[TimeRange | None], group: int) -> bool:
+def _follows(ranges: list[EventTimeBounds | None], group: int) -> bool:
     """The row group after `group` has no earlier rows."""
     one, following = ranges[group], ranges[group + 1]
     return one is not None and following is not None and one.greatest <= following.least

@@ -22,7 +22,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from unistream.base.errors import CorruptSnapshot, OutcomeUnknown, UnistreamError, Unreachable
 from unistream.base.ids import CheckpointId
-from unistream.connector.common.committing import StagedFile
+from unistream.connector.common.committing import CommittableFile
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
 
@@ -43,7 +43,7 @@ class Committable(Protocol):
     """What one subtask has staged for one checkpoint."""
 
     @property
-    def files(self) -> Sequence[StagedFile]: ...
+    def files(self) -> Sequence[CommittableFile]: ...
 
 
 C = TypeVar("C", bound=Committable)
@@ -51,7 +51,7 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
-class Part(Generic[C]):
+class CheckpointCommittables(Generic[C]):
     """The committables of one checkpoint."""
 
     checkpoint_id: int
@@ -62,7 +62,7 @@ class Part(Generic[C]):
         return sum(file.rows for one in self.staged for file in one.files)
 
 
-class Committed(NamedTuple):
+class CommittedVersion(NamedTuple):
     """The target after a commit: its version, and the rows of the whole table, as far as they are known."""
 
     version: int | None = None
@@ -93,15 +93,15 @@ class TargetCommitter(ABC, Generic[V, C]):
         there."""
 
     @abstractmethod
-    def _look(self, parts: Sequence[Part[C]]) -> V:
+    def _look(self, parts: Sequence[CheckpointCommittables[C]]) -> V:
         """The target as it is now, checked. Raises ConfigError, Fenced, Unreachable."""
 
     @abstractmethod
-    def _todo(self, seen: V, parts: Sequence[Part[C]]) -> list[Part[C]]:
+    def _todo(self, seen: V, parts: Sequence[CheckpointCommittables[C]]) -> list[CheckpointCommittables[C]]:
         """The parts that are not committed yet. Raises Fenced."""
 
     @abstractmethod
-    def _check(self, seen: V, todo: Sequence[Part[C]]) -> None:
+    def _check(self, seen: V, todo: Sequence[CheckpointCommittables[C]]) -> None:
         """Raises ConfigError if what was staged does not fit, CorruptSnapshot if it is not there."""
 
     @abstractmethod
@@ -110,7 +110,9 @@ class TargetCommitter(ABC, Generic[V, C]):
         here."""
 
     @abstractmethod
-    def _commit(self, seen: V, permit: CommitPermit, newest: int, todo: Sequence[Part[C]]) -> Committed:
+    def _commit(
+        self, seen: V, permit: CommitPermit, newest: int, todo: Sequence[CheckpointCommittables[C]]
+    ) -> CommittedVersion:
         """Commits on exactly what was seen, up to checkpoint `newest`, remembers it, and tidies up.
 
         Raises:
@@ -119,11 +121,11 @@ class TargetCommitter(ABC, Generic[V, C]):
         """
 
     @abstractmethod
-    def _found(self, seen: V, newest: int, attempted: Sequence[Part[C]]) -> int | None:
+    def _found(self, seen: V, newest: int, attempted: Sequence[CheckpointCommittables[C]]) -> int | None:
         """Ends a call that finds everything up to checkpoint `newest` committed already; `attempted`: what it
         has tried. Returns the version of the target."""
 
-    def _turns(self, parts: Sequence[Part[C]]) -> list[Sequence[Part[C]]]:
+    def _turns(self, parts: Sequence[CheckpointCommittables[C]]) -> list[Sequence[CheckpointCommittables[C]]]:
         """What is committed together; all of it, unless a connector says otherwise."""
         return [parts] if parts else []
 
@@ -136,7 +138,9 @@ class TargetCommitter(ABC, Generic[V, C]):
     def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
         """See `unistream.port.sink.JointCommitter`: one commit, recorded under the newest checkpoint."""
         permit.require(self._opened().lineage, max(request.checkpoint_id for request in requests))
-        parts = [Part(request.checkpoint_id, self._staged_here(request)) for request in requests]
+        parts = [
+            CheckpointCommittables(request.checkpoint_id, self._staged_here(request)) for request in requests
+        ]
         results: list[CommitResult] = []
         for turn in self._turns([part for part in parts if part.staged]):
             results.append(self._commit_turn(permit, turn))
@@ -147,10 +151,10 @@ class TargetCommitter(ABC, Generic[V, C]):
         is_done = any(request.committables for request in requests)
         return CommitResult(CommitOutcome.ALREADY_COMMITTED if is_done else CommitOutcome.COMMITTED)
 
-    def _commit_turn(self, permit: CommitPermit, parts: Sequence[Part[C]]) -> CommitResult:
+    def _commit_turn(self, permit: CommitPermit, parts: Sequence[CheckpointCommittables[C]]) -> CommitResult:
         newest = max(part.checkpoint_id for part in parts)
-        attempted: Sequence[Part[C]] = ()
-        maybe_done: Sequence[Part[C]] = ()  # by an attempt of unknown outcome
+        attempted: Sequence[CheckpointCommittables[C]] = ()
+        maybe_done: Sequence[CheckpointCommittables[C]] = ()  # by an attempt of unknown outcome
         failure: UnistreamError | None = None  # of the last attempt, unless it met a conflict
         for number in self._tries():  # noqa: B007 - is said behind the loop
             try:
@@ -187,7 +191,7 @@ class TargetCommitter(ABC, Generic[V, C]):
         unknown.__cause__ = failure
         return unknown
 
-    def _is_staged(self, seen: V, todo: Sequence[Part[C]]) -> bool:
+    def _is_staged(self, seen: V, todo: Sequence[CheckpointCommittables[C]]) -> bool:
         """Whether everything is there. False: look again. Raises as `_check`."""
         try:
             self._check(seen, todo)
@@ -212,7 +216,9 @@ class TargetCommitter(ABC, Generic[V, C]):
         return self._context
 
 
-def visible_rows(parts: Sequence[Part[C]], done: Sequence[Part[C]]) -> tuple[VisibleRows, ...]:
+def visible_rows(
+    parts: Sequence[CheckpointCommittables[C]], done: Sequence[CheckpointCommittables[C]]
+) -> tuple[VisibleRows, ...]:
     """The rows of each checkpoint. `done`: what this call has committed of them."""
     new = {part.checkpoint_id: part.rows for part in done}
     return tuple(
@@ -239,7 +245,11 @@ def together(results: Sequence[CommitResult]) -> CommitResult:
     )
 
 
-def _already(parts: Sequence[Part[C]], maybe_done: Sequence[Part[C]], version: int | None) -> CommitResult:
+def _already(
+    parts: Sequence[CheckpointCommittables[C]],
+    maybe_done: Sequence[CheckpointCommittables[C]],
+    version: int | None,
+) -> CommitResult:
     """The result of a commit that the target shows; by this call, if an attempt had no known outcome."""
     outcome = CommitOutcome.COMMITTED if maybe_done else CommitOutcome.ALREADY_COMMITTED
     rows = sum(part.rows for part in maybe_done)

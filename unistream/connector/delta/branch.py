@@ -30,7 +30,7 @@ LINE_ID: Final = "unistream/line"
 
 
 class DeltaTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The table after the last commit; see `unistream.connector.common.committing.Target`. `writer`: the job
+    """The table after the last commit; see `CommittedTarget`. `writer`: the job
     that made it, as a number; 0: not recorded. `until`: the checkpoint up to which its commits are
     followed."""
 

@@ -28,9 +28,9 @@ from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, Unreachable
 from unistream.connector.common import (
     ATTEMPTS_MAX,
-    Committed,
+    CheckpointCommittables,
+    CommittedVersion,
     Conflict,
-    Part,
     StageFiles,
     TargetCommitter,
     TargetMemory,
@@ -68,7 +68,7 @@ from unistream.connector.delta.table import (
     LINEAGE_KEY,
     SINK_KEY,
     SNAPSHOT_KEY,
-    LakeTable,
+    DeltaSinkTable,
     Removed,
     TableCommit,
 )
@@ -78,10 +78,10 @@ from unistream.port.line import Followed
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitRequest, SinkContext
 
-Parts = Sequence[Part[DeltaCommittable]]
+Parts = Sequence[CheckpointCommittables[DeltaCommittable]]
 
 
-class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
+class DeltaCommitter(TargetCommitter[DeltaSinkTable, DeltaCommittable]):
     """The one committer of a table sink.
 
     Args:
@@ -106,7 +106,7 @@ class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
         storage_options: Mapping[str, str],
         stage: StageFiles,
         auto_compact_files: int | None = None,
-        tables: type[LakeTable] = LakeTable,
+        tables: type[DeltaSinkTable] = DeltaSinkTable,
         attempts: int = ATTEMPTS_MAX,
     ) -> None:
         super().__init__(f"table {table_uri}", attempts=attempts)
@@ -122,7 +122,7 @@ class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
         if auto_compact_files is not None:
             self._compactor = Compactor(table_uri, storage_options, stage, auto_compact_files, tables)
         self._line: DeltaLine | None = None
-        self._table: LakeTable | None = None
+        self._table: DeltaSinkTable | None = None
         self._branch = 0
         self._rows = RowTotal()
         self._memory = TargetMemory(DeltaTarget, "Delta", table_uri)
@@ -180,7 +180,7 @@ class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
 
     # --- a commit -----------------------------------------------------------------------------------
 
-    def _look(self, parts: Parts) -> LakeTable:
+    def _look(self, parts: Parts) -> DeltaSinkTable:
         """The newest snapshot; creates the table if none was committed to."""
         if self._find_table() is None:
             if not self._create:
@@ -192,17 +192,19 @@ class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
         self._check_line(self._table)
         return self._table
 
-    def _check(self, seen: LakeTable, todo: Parts) -> None:
+    def _check(self, seen: DeltaSinkTable, todo: Parts) -> None:
         schema = common_schema(self._uri, [one for part in todo for one in part.staged])
         check_fits(seen.shape, schema, self._partition_by)  # deltalake does not check either
         self._check_staged(files_of(todo))
 
-    def _has_moved(self, seen: LakeTable) -> bool:
+    def _has_moved(self, seen: DeltaSinkTable) -> bool:
         looked_at = seen.version
         now = self._find_table()
         return now is None or now.version != looked_at
 
-    def _commit(self, seen: LakeTable, permit: CommitPermit, newest: int, todo: Parts) -> Committed:
+    def _commit(
+        self, seen: DeltaSinkTable, permit: CommitPermit, newest: int, todo: Parts
+    ) -> CommittedVersion:
         version = seen.version + 1
         try:
             crash_point("delta.before_append")
@@ -220,14 +222,14 @@ class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
         self._remember(seen, newest, writer, version=version)
         total = self._total(seen, version, todo)
         self._tidy_up(todo)
-        return Committed(version, total)
+        return CommittedVersion(version, total)
 
-    def _found(self, seen: LakeTable, newest: int, attempted: Parts) -> int | None:
+    def _found(self, seen: DeltaSinkTable, newest: int, attempted: Parts) -> int | None:
         self._remember(seen, newest, seen.transaction_version(writer_id(self._opened())))
         return seen.version
 
-    def _write(self, table: LakeTable, commit: TableCommit, parts: Parts) -> None:
-        """Raises as `LakeTable.append`; Unreachable: staged rows cannot be read."""
+    def _write(self, table: DeltaSinkTable, commit: TableCommit, parts: Parts) -> None:
+        """Raises as `DeltaSinkTable.append`; Unreachable: staged rows cannot be read."""
         staged = [one for part in parts for one in part.staged]
         ((upsert, overwrites),) = {(one.upsert, one.overwrite) for one in staged}
         if upsert is not None:
@@ -240,7 +242,7 @@ class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
         else:
             table.append(commit)
 
-    def _total(self, table: LakeTable, version: int, parts: Parts) -> int | None:
+    def _total(self, table: DeltaSinkTable, version: int, parts: Parts) -> int | None:
         """Rows of the whole table. `table`: before a commit that appended (or that had nothing to replace),
         after one that replaced rows."""
         if table.version == version:
@@ -258,7 +260,7 @@ class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
                 for file in () if one.goes_in_whole else one.files:
                     self._stage.remove(file.path)
 
-    def _find_table(self) -> LakeTable | None:
+    def _find_table(self) -> DeltaSinkTable | None:
         """The newest snapshot, checked; None: there is no table."""
         try:
             if self._table is not None:
@@ -270,12 +272,12 @@ class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
         self._check_target(self._table)
         return self._table
 
-    def _check_target(self, table: LakeTable | None) -> None:
+    def _check_target(self, table: DeltaSinkTable | None) -> None:
         """Raises ConfigError if it is not the table that was committed to."""
         if self._memory.current is not None:
             check_target(self._memory.current, table, self._opened(), self._branch)
 
-    def _check_line(self, table: LakeTable) -> None:
+    def _check_line(self, table: DeltaSinkTable) -> None:
         """Raises ConfigError, Fenced: this job may not commit to it."""
         known = self._memory.current
         last = self._last(table, self._branch)
@@ -284,7 +286,7 @@ class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
         self._opened_line().check_table(table, last)
 
     def _remember(
-        self, table: LakeTable, checkpoint_id: int, writer: int | None, version: int | None = None
+        self, table: DeltaSinkTable, checkpoint_id: int, writer: int | None, version: int | None = None
     ) -> None:
         """Remembers what is committed. `version` None: that of the snapshot."""
         until = 0 if writer is None else self._opened_line().remembered(writer, checkpoint_id).until
@@ -299,7 +301,7 @@ class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
             )
         )
 
-    def _rewound(self, table: LakeTable, last: int) -> ConfigError:
+    def _rewound(self, table: DeltaSinkTable, last: int) -> ConfigError:
         context, restored = self._opened(), self._opened().restored or 0
         at = table.version_of(context.lineage, context.sink_uid, restored) if restored else None
         back = "" if at is None else f" (version {at})"
@@ -309,7 +311,7 @@ class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
         )
         return rewound(f"table {self._uri} (version {table.version})", context, last, choices)
 
-    def _todo(self, seen: LakeTable, parts: Parts) -> list[Part[DeltaCommittable]]:
+    def _todo(self, seen: DeltaSinkTable, parts: Parts) -> list[CheckpointCommittables[DeltaCommittable]]:
         """Raises Fenced if a newer branch has begun."""
         if self._last(seen, self._branch + 1) is not None:
             raise Fenced(
@@ -322,7 +324,7 @@ class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
         begun = (self._last(seen, self._branch) or 0) if self._branch else 0
         return [part for part in parts if part.checkpoint_id > begun or not self._is_in_former(seen, part)]
 
-    def _is_in_former(self, table: LakeTable, part: Part[DeltaCommittable]) -> bool:
+    def _is_in_former(self, table: DeltaSinkTable, part: CheckpointCommittables[DeltaCommittable]) -> bool:
         """What the snapshot before a rewind lists was committed before it. Files that are part of the table
         prove it; its transactions alone do not, since another job may have had a checkpoint of that number.
         Rows that were merged leave no file: staged ones are removed behind the commit, and those that are
@@ -339,7 +341,7 @@ class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
         check_staged(f"table {self._uri}", files, lambda file: self._stage.size(file.path), hint)
 
     def _table_commit(
-        self, table: LakeTable, permit: CommitPermit, checkpoint_id: int, files: Sequence[DeltaFile]
+        self, table: DeltaSinkTable, permit: CommitPermit, checkpoint_id: int, files: Sequence[DeltaFile]
     ) -> TableCommit:
         """The commit of a checkpoint's files. It has no positions after a rewind: the table has rows from
         behind them."""
@@ -366,10 +368,10 @@ class DeltaCommitter(TargetCommitter[LakeTable, DeltaCommittable]):
             SINK_KEY: str(context.sink_uid),
         }
 
-    def _last(self, table: LakeTable, branch: int) -> int | None:
+    def _last(self, table: DeltaSinkTable, branch: int) -> int | None:
         return last_of(table, self._opened(), branch)
 
-    def _begin_branch(self, table: LakeTable, branch: int) -> None:
+    def _begin_branch(self, table: DeltaSinkTable, branch: int) -> None:
         """Records in the table that a branch begins. Idempotent: after a conflict or an unknown outcome the
         table shows the result."""
         restored = self._opened().restored or 0

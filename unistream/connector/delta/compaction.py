@@ -24,14 +24,14 @@ from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.base.limits import MIB
 from unistream.base.parquet_files import parquet_file
 from unistream.connector.common import Conflict, StageFiles, Unknown
-from unistream.connector.delta.compaction_watch import COMPACTED, SEALED, TAKEN_BACK, Watch
+from unistream.connector.delta.compaction_watch import COMPACTED, SEALED, TAKEN_BACK, CompactionWatch
 from unistream.connector.delta.rewriting import Rewrite, plan, rewrite
 from unistream.connector.delta.schema import TableShape
 from unistream.connector.delta.source_log import TableLog
 from unistream.connector.delta.source_split import DataFile, whole_file
 from unistream.connector.delta.source_storage import open_data_file, table_files
 from unistream.connector.delta.stage import DeltaFile, Statistics
-from unistream.connector.delta.table import LakeTable, Removed, logged_path
+from unistream.connector.delta.table import DeltaSinkTable, Removed, logged_path
 
 COMPACTED_BYTES: Final = 128 * MIB  # of a rewritten file
 SMALL_BYTES: Final = COMPACTED_BYTES // 2
@@ -46,7 +46,7 @@ UNNOTICED: Final = "a commit of somebody else, begun before it, has removed its 
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Stopped(Exception):
+class CompactionStopped(Exception):
     """The committer is closed, so what was not committed is not."""
 
 
@@ -67,7 +67,7 @@ class Compactor:
         options: Mapping[str, str],
         stage: StageFiles,
         files_min: int,
-        tables: type[LakeTable] = LakeTable,
+        tables: type[DeltaSinkTable] = DeltaSinkTable,
     ) -> None:
         self._uri = uri
         self._options = options
@@ -77,7 +77,7 @@ class Compactor:
         self._new_files = files_min  # those of before are not known
         self._thread: threading.Thread | None = None
         self._is_closed = threading.Event()
-        self._watch: Watch | None = None
+        self._watch: CompactionWatch | None = None
 
     def committed(self, files: int) -> None:
         """Notes that so many files are new in the table, and begins a compaction that is due. Returns at
@@ -113,7 +113,7 @@ class Compactor:
     def _run(self, is_due: bool) -> None:
         try:
             self._look_and_compact(is_due=is_due)
-        except Stopped:
+        except CompactionStopped:
             _LOG.info("event=compaction_stopped table=%s", self._uri)
         except (Conflict, Unknown, Removed, ConfigError, Unreachable, UserCodeError) as error:
             # the table is as it was, or compacted: next time
@@ -128,7 +128,7 @@ class Compactor:
             if table is None:
                 return
             log = TableLog(self._uri, table_files(self._uri, self._options))
-            self._watch = Watch(self._uri, log, table.version)
+            self._watch = CompactionWatch(self._uri, log, table.version)
         self._watch.look()
         if self._watch.taken_back() is not None or is_due:
             table = table or self._tables.open(self._uri, self._options)
@@ -138,7 +138,7 @@ class Compactor:
             if is_due:
                 self._compact(table, self._watch)
 
-    def _set_right(self, table: LakeTable, watch: Watch) -> None:
+    def _set_right(self, table: DeltaSinkTable, watch: CompactionWatch) -> None:
         """Takes back what a commit of somebody else has not noticed. Raises as `_commit`."""
         for _ in range(ATTEMPTS_MAX):
             table.refresh()
@@ -167,7 +167,7 @@ class Compactor:
             self._seal(table, watch)
         raise Conflict(f"{ATTEMPTS_MAX} other commits were faster")
 
-    def _compact(self, table: LakeTable, watch: Watch) -> None:
+    def _compact(self, table: DeltaSinkTable, watch: CompactionWatch) -> None:
         if watch.is_left_to_others:
             _LOG.info("event=compaction_left_to_others table=%s version=%s", self._uri, watch.optimized)
             return
@@ -179,7 +179,7 @@ class Compactor:
         shape, version, table_id = table.shape, table.version, table.table_id
         for one in planned:
             if self._is_closed.is_set():
-                raise Stopped
+                raise CompactionStopped
             made = rewrite(one, shape, version, files, self._stage)
             crash_point("compaction.written")
             self._commit(table, table_id, shape, one, made)
@@ -188,13 +188,13 @@ class Compactor:
         crash_point("compaction.done")
 
     def _commit(
-        self, table: LakeTable, table_id: str, shape: TableShape, planned: Rewrite, made: DeltaFile
+        self, table: DeltaSinkTable, table_id: str, shape: TableShape, planned: Rewrite, made: DeltaFile
     ) -> None:
         """
         Raises:
             Conflict: the table has changed so that this cannot be committed; the file is removed.
             Unknown: whether it was committed is unknown; nothing is removed.
-            Removed, ConfigError, Unreachable: as `LakeTable.refresh` and `LakeTable.append`.
+            Removed, ConfigError, Unreachable: as `DeltaSinkTable.refresh` and `DeltaSinkTable.append`.
         """
         failure: Unknown | None = None
         for _ in range(ATTEMPTS_MAX):
@@ -222,7 +222,7 @@ class Compactor:
             made.size,
         )
 
-    def _seal(self, table: LakeTable, watch: Watch) -> None:
+    def _seal(self, table: DeltaSinkTable, watch: CompactionWatch) -> None:
         """See `compaction_watch`. What it cannot prevent is found, and taken back."""
         for _ in range(ATTEMPTS_MAX):
             watch.look()
@@ -243,7 +243,7 @@ class Compactor:
         return Conflict(reason)
 
 
-def _changed(table: LakeTable, table_id: str, shape: TableShape, planned: Rewrite) -> str:
+def _changed(table: DeltaSinkTable, table_id: str, shape: TableShape, planned: Rewrite) -> str:
     """Why the file is of no use any more; empty: it is."""
     if table.table_id != table_id:
         return "it is another table now"

@@ -53,7 +53,7 @@ class TakenBack:
     added: tuple[DataFile, ...]
 
 
-class Watch:
+class CompactionWatch:
     """Follows the log of one table, for what others do to its compactions.
 
     Args:

@@ -14,7 +14,7 @@ from unistream.connector.delta.table import (
     JOB_KEY,
     LINEAGE_KEY,
     SNAPSHOT_KEY,
-    LakeTable,
+    DeltaSinkTable,
 )
 from unistream.port.line import Followed, LineCommit, SinkLine, foreign_line
 from unistream.port.sink import SinkContext
@@ -61,7 +61,7 @@ class DeltaLine(SinkLine[int]):
         return {writer_id(self._context): writer, **({LINE_ID: mine} if is_mine else {})}
 
 
-def last_commit(table: LakeTable, sink_uid: str) -> LineCommit | None:
+def last_commit(table: DeltaSinkTable, sink_uid: str) -> LineCommit | None:
     """See `unistream.port.line.KeepsLine`."""
     found = table.last_commit(sink_uid=sink_uid)
     if not found:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from unistream.base.errors import ProtocolError
-from unistream.connector.common import Part
+from unistream.connector.common import CheckpointCommittables
 from unistream.connector.delta.stage import DeltaCommittable, DeltaFile, schema_from_bytes
 
 
-def files_of(parts: Sequence[Part[DeltaCommittable]]) -> list[DeltaFile]:
+def files_of(parts: Sequence[CheckpointCommittables[DeltaCommittable]]) -> list[DeltaFile]:
     return [file for part in parts for one in part.staged for file in one.files]
 
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Counted(Protocol):
-    """A snapshot of a table, as `LakeTable`."""
+    """A snapshot of a table, as `DeltaSinkTable`."""
 
     @property
     def version(self) -> int: ...

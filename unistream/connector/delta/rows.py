@@ -10,7 +10,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError
 
 if TYPE_CHECKING:
-    from unistream.connector.delta.table import LakeTable
+    from unistream.connector.delta.table import DeltaSinkTable
 
 
 def read_table(uri: str, options: Mapping[str, str]) -> pa.Table:
@@ -28,10 +28,10 @@ def read_column_names(uri: str, options: Mapping[str, str]) -> list[str]:
     return _opened(uri, options).column_names()
 
 
-def _opened(uri: str, options: Mapping[str, str]) -> LakeTable:
-    from unistream.connector.delta.table import LakeTable
+def _opened(uri: str, options: Mapping[str, str]) -> DeltaSinkTable:
+    from unistream.connector.delta.table import DeltaSinkTable
 
-    table = LakeTable.open(uri, options)
+    table = DeltaSinkTable.open(uri, options)
     if table is None:
         raise ConfigError(f"there is no Delta table at {uri}")
     return table

@@ -140,9 +140,9 @@ class DeltaSink:
                 table is missing or cannot be created.
         """
         require("delta", "a Delta table")
-        from unistream.connector.delta.table import LakeTable
+        from unistream.connector.delta.table import DeltaSinkTable
 
-        table = LakeTable.open(self._table_uri, self._resolved_storage_options())
+        table = DeltaSinkTable.open(self._table_uri, self._resolved_storage_options())
         if table is None:
             self._check_creatable()
         if schema is None:
@@ -174,25 +174,25 @@ class DeltaSink:
     def check_new_line(self, lineage: str = "") -> None:
         """See `unistream.port.line.KeepsLine`."""
         from unistream.connector.delta.line import check_no_other
-        from unistream.connector.delta.table import LakeTable
+        from unistream.connector.delta.table import DeltaSinkTable
 
-        table = LakeTable.open(self._table_uri, self._resolved_storage_options())
+        table = DeltaSinkTable.open(self._table_uri, self._resolved_storage_options())
         if table is not None and self._on_foreign == "refuse":
             check_no_other(f"table {self._table_uri}", table, lineage)
 
     def last_commit(self, sink_uid: str) -> LineCommit | None:
         """See `unistream.port.line.KeepsLine`."""
         from unistream.connector.delta.line import last_commit
-        from unistream.connector.delta.table import LakeTable
+        from unistream.connector.delta.table import DeltaSinkTable
 
-        table = LakeTable.open(self._table_uri, self._resolved_storage_options())
+        table = DeltaSinkTable.open(self._table_uri, self._resolved_storage_options())
         return None if table is None else last_commit(table, sink_uid)
 
     def description(self) -> TableDescription | None:
         """See `unistream.port.sink.DescribesTable`: from the table's log."""
-        from unistream.connector.delta.table import LakeTable
+        from unistream.connector.delta.table import DeltaSinkTable
 
-        table = LakeTable.open(self._table_uri, self._resolved_storage_options())
+        table = DeltaSinkTable.open(self._table_uri, self._resolved_storage_options())
         return None if table is None else TableDescription(table.shape.schema, table.row_count())
 
     @property

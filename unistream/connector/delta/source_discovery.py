@@ -39,13 +39,13 @@ from unistream.connector.delta.source_split import (
     whole_file,
 )
 from unistream.connector.delta.source_start import (
-    Begin,
     DeltaSourceOptions,
+    DeltaStartVersions,
     check_columns,
     find_begin,
 )
 from unistream.connector.delta.source_storage import open_data_file, table_files
-from unistream.connector.delta.source_table import SourceTable, facts_of, table_log
+from unistream.connector.delta.source_table import DeltaSourceTable, facts_of, table_log
 from unistream.model.columns.event_time import is_event_time
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
@@ -62,7 +62,7 @@ START_AGAIN: Final = (
 )
 
 
-class _Position(msgspec.Struct, frozen=True, kw_only=True):
+class _VersionPosition(msgspec.Struct, frozen=True, kw_only=True):
     """The next version to read. `digest`: of the commit before it; empty: not known. `modified_ns`: when that
     was written; None: it is not there any more."""
 
@@ -92,7 +92,7 @@ class DeltaDiscovery:
         if known is None or not known.position:
             return self._first(find_begin(self._uri, self._storage, self._options.start))
         try:
-            position = msgspec.json.decode(known.position, type=_Position)
+            position = msgspec.json.decode(known.position, type=_VersionPosition)
         except msgspec.MsgspecError as error:
             raise ConfigError(f"the position of a Delta source is unreadable: {error}") from error
         return self._following(position, known.origin)
@@ -119,18 +119,18 @@ class DeltaDiscovery:
 
     # --- the first time ---------------------------------------------------------------------------
 
-    def _first(self, begin: Begin) -> FoundSplits:
+    def _first(self, begin: DeltaStartVersions) -> FoundSplits:
         newest = begin.columns_of
         origin = newest.facts.id
         check_columns(newest.facts, newest.version, self._schema)
         if begin.snapshot is None and begin.next <= newest.version:
-            return self._following(_Position(next=begin.next), origin)
+            return self._following(_VersionPosition(next=begin.next), origin)
         splits = [] if begin.snapshot is None else self._of_snapshot(begin.snapshot)
         log = table_log(self._uri, self._storage)
         last = log.commit(begin.next - 1)
         return self._found(log, splits, origin, begin.next, "" if last is None else last.digest)
 
-    def _of_snapshot(self, table: SourceTable) -> list[Split]:
+    def _of_snapshot(self, table: DeltaSourceTable) -> list[Split]:
         check_columns(table.facts, table.version, self._schema, all_there=False)
         there = [field for field in self._schema if table.facts.held(field) is not None]
         splits = self._splits(table.files(there), table.version)
@@ -143,7 +143,7 @@ class DeltaDiscovery:
 
     # --- later versions ---------------------------------------------------------------------------
 
-    def _following(self, position: _Position, origin: str) -> FoundSplits:
+    def _following(self, position: _VersionPosition, origin: str) -> FoundSplits:
         log = table_log(self._uri, self._storage)
         version, digest = position.next, position.digest
         if digest:
@@ -159,7 +159,7 @@ class DeltaDiscovery:
     def _found(
         self, log: TableLog, splits: Sequence[Split], origin: str, following: int, digest: str
     ) -> FoundSplits:
-        position = _Position(next=following, digest=digest, modified_ns=log.modified_ns(following - 1))
+        position = _VersionPosition(next=following, digest=digest, modified_ns=log.modified_ns(following - 1))
         return FoundSplits(
             splits=tuple(splits), origin=origin, position=msgspec.json.encode(position).decode()
         )
@@ -181,7 +181,7 @@ class DeltaDiscovery:
 
     def _deleted(self, version: int) -> dict[str, bytes]:
         """See `source_log.Deleted`."""
-        return SourceTable.open_version(self._uri, self._storage, version).deleted_by_path()
+        return DeltaSourceTable.open_version(self._uri, self._storage, version).deleted_by_path()
 
     def _check_metadata(self, metadata: Metadata, version: int, origin: str) -> None:
         """A column that is not there yet is null; one that was removed is an error."""
@@ -198,7 +198,7 @@ class DeltaDiscovery:
 
     # --- is it the same table? --------------------------------------------------------------------
 
-    def _check_same_history(self, log: TableLog, position: _Position, origin: str) -> None:
+    def _check_same_history(self, log: TableLog, position: _VersionPosition, origin: str) -> None:
         """Checks, before what follows the position is read, that the table is still the one that was read.
         Without anything that follows, the time of the last commit is enough: it may be large, and is looked
         at every few seconds."""
@@ -234,9 +234,9 @@ class DeltaDiscovery:
                 f"(delta.logRetentionDuration); {START_AGAIN}"
             )
 
-    def _newest(self, origin: str) -> SourceTable:
+    def _newest(self, origin: str) -> DeltaSourceTable:
         """Raises ConfigError unless it is the table that the job reads."""
-        newest = SourceTable.open(self._uri, self._storage)
+        newest = DeltaSourceTable.open(self._uri, self._storage)
         if newest is None:
             raise ConfigError(
                 f"table {self._uri} was removed since the job began to read it; a table that is created "

@@ -20,10 +20,10 @@ from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.parquet_files import parquet_file
 from unistream.connector.common import (
     DELETED,
-    Chunk,
+    RowChunk,
     RowFilter,
     SplitReader,
-    Unit,
+    UnitRows,
     arrow_scalar,
     chunks,
     decoded_split,
@@ -70,7 +70,7 @@ def delta_reader(spec: DeltaSpec, files: pa_fs.FileSystem) -> SplitReader[DeltaS
     )
 
 
-def decode(split: DeltaSplit, spec: DeltaSpec, files: pa_fs.FileSystem) -> Iterator[Chunk[DeltaSplit]]:
+def decode(split: DeltaSplit, spec: DeltaSpec, files: pa_fs.FileSystem) -> Iterator[RowChunk[DeltaSplit]]:
     """The remaining rows of the split.
 
     Raises:
@@ -99,7 +99,7 @@ def decode(split: DeltaSplit, spec: DeltaSpec, files: pa_fs.FileSystem) -> Itera
             for chunk in chunks(split, units):
                 rows = selected_rows(spec.row_filter, without_deleted(chunk.records))
                 if rows.num_rows:
-                    yield Chunk(rows.select(spec.schema.names), chunk.next)
+                    yield RowChunk(rows.select(spec.schema.names), chunk.next)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # the storage; Arrow reports damaged pages as an OSError without a number
@@ -162,7 +162,7 @@ def _selected(
 
 
 def _marked(
-    table: pa.Table, unit: Unit, deleted: np.ndarray[Any, Any], firsts: np.ndarray[Any, Any]
+    table: pa.Table, unit: UnitRows, deleted: np.ndarray[Any, Any], firsts: np.ndarray[Any, Any]
 ) -> pa.Table:
     """The rows with a column that says which were deleted, if any was."""
     if not len(deleted):

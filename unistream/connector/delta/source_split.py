@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.connector.common import (
-    Bounds,
+    ColumnStatistics,
     RowGroupRange,
     comparable,
     constant_bounds,
@@ -129,7 +129,7 @@ def part_of_file(file: DataFile, version: int, found: RowGroupRange, least: int 
 # --- statistics -----------------------------------------------------------------------------------
 
 
-def file_bounds(file: DataFile, schema: pa.Schema, column: str) -> Bounds:
+def file_bounds(file: DataFile, schema: pa.Schema, column: str) -> ColumnStatistics:
     """What the log says of a column in a file."""
     if column in file.partition:
         return constant_bounds(partition_value(file.partition, schema.field(column)))
@@ -139,7 +139,7 @@ def file_bounds(file: DataFile, schema: pa.Schema, column: str) -> Bounds:
             greatest += STATS_ROUNDING
         except OverflowError:
             greatest = None
-    return Bounds(
+    return ColumnStatistics(
         least=file.least.get(column), greatest=greatest, nulls=file.nulls.get(column), rows=file.rows
     )
 

@@ -15,7 +15,7 @@ from unistream.base.secrets import Secret
 from unistream.connector.common import RowFilter, checked_filter, read_schema, said_time
 from unistream.connector.common.columns_by_id import plain_type
 from unistream.connector.delta.source_log import TableLog
-from unistream.connector.delta.source_table import SourceTable, TableFacts, no_table, table_log
+from unistream.connector.delta.source_table import DeltaSourceTable, TableFacts, no_table, table_log
 
 
 class DeltaStart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,7 +51,7 @@ class DeltaSourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begin:
+class DeltaStartVersions:
     """Where a source begins.
 
     Attributes:
@@ -61,13 +61,14 @@ class Begin:
         next: The first version whose commit is read after them.
     """
 
-    columns_of: SourceTable
-    snapshot: SourceTable | None
+    columns_of: DeltaSourceTable
+    snapshot: DeltaSourceTable | None
     next: int
 
 
-def find_columns(uri: str, storage: Mapping[str, str], start: DeltaStart) -> SourceTable:
-    """See `Begin.columns_of`. Of an unbounded source nothing is asked that a restored job does not need.
+def find_columns(uri: str, storage: Mapping[str, str], start: DeltaStart) -> DeltaSourceTable:
+    """See `DeltaStartVersions.columns_of`. Of an unbounded source nothing is asked that a restored job does
+    not need.
 
     Raises:
         ConfigError: no table, or no such version or time.
@@ -76,17 +77,19 @@ def find_columns(uri: str, storage: Mapping[str, str], start: DeltaStart) -> Sou
     return find_begin(uri, storage, start).columns_of if start.bounded else _newest(uri, storage, start)
 
 
-def find_begin(uri: str, storage: Mapping[str, str], start: DeltaStart) -> Begin:
+def find_begin(uri: str, storage: Mapping[str, str], start: DeltaStart) -> DeltaStartVersions:
     """Raises ConfigError (no table, no such version or time) or Unreachable."""
     newest = _newest(uri, storage, start)
     log = table_log(uri, storage)
     match start:
         case DeltaStart(starting_version="latest"):
-            return Begin(columns_of=newest, snapshot=None, next=newest.version + 1)
+            return DeltaStartVersions(columns_of=newest, snapshot=None, next=newest.version + 1)
         case DeltaStart(starting_version=int(version)):
-            return Begin(columns_of=newest, snapshot=None, next=version)
+            return DeltaStartVersions(columns_of=newest, snapshot=None, next=version)
         case DeltaStart(starting_timestamp_ms=int(at_ms)):
-            return Begin(columns_of=newest, snapshot=None, next=_first_since(uri, newest, log, at_ms))
+            return DeltaStartVersions(
+                columns_of=newest, snapshot=None, next=_first_since(uri, newest, log, at_ms)
+            )
         case DeltaStart(version=int(version)):
             pass
         case DeltaStart(timestamp_ms=int(at_ms)):
@@ -94,12 +97,12 @@ def find_begin(uri: str, storage: Mapping[str, str], start: DeltaStart) -> Begin
         case _:
             version = newest.version
     is_newest = version == newest.version
-    table = newest if is_newest else SourceTable.open_version(uri, storage, version)
-    return Begin(columns_of=table if start.bounded else newest, snapshot=table, next=version + 1)
+    table = newest if is_newest else DeltaSourceTable.open_version(uri, storage, version)
+    return DeltaStartVersions(columns_of=table if start.bounded else newest, snapshot=table, next=version + 1)
 
 
-def _newest(uri: str, storage: Mapping[str, str], start: DeltaStart) -> SourceTable:
-    newest = SourceTable.open(uri, storage)
+def _newest(uri: str, storage: Mapping[str, str], start: DeltaStart) -> DeltaSourceTable:
+    newest = DeltaSourceTable.open(uri, storage)
     if newest is None:
         raise no_table(uri)
     for version in (start.version, start.starting_version):
@@ -146,7 +149,7 @@ def check_readable(facts: TableFacts, version: int, column: str) -> None:
 # --- times ----------------------------------------------------------------------------------------
 
 
-def _version_at(uri: str, newest: SourceTable, log: TableLog, at_ms: int) -> int:
+def _version_at(uri: str, newest: DeltaSourceTable, log: TableLog, at_ms: int) -> int:
     """The newest version that was committed by then."""
     times = CommitTimes(newest, log)
     found = times.newest_by(at_ms)
@@ -158,7 +161,7 @@ def _version_at(uri: str, newest: SourceTable, log: TableLog, at_ms: int) -> int
     return found
 
 
-def _first_since(uri: str, newest: SourceTable, log: TableLog, at_ms: int) -> int:
+def _first_since(uri: str, newest: DeltaSourceTable, log: TableLog, at_ms: int) -> int:
     """The first version that was committed then or later; the next one, if there is none yet."""
     times = CommitTimes(newest, log)
     before = times.newest_by(at_ms - 1)
@@ -176,7 +179,7 @@ class CommitTimes:
     """When the versions in the log were committed, as Delta has it: by the files of the log, always growing;
     or as written in the commits, if the table says so."""
 
-    def __init__(self, newest: SourceTable, log: TableLog) -> None:
+    def __init__(self, newest: DeltaSourceTable, log: TableLog) -> None:
         files = {version: at_ms for version, at_ms in log.times().items() if version <= newest.version}
         self._files = growing_times(files)
         self._versions = list(self._files)

@@ -111,7 +111,7 @@ def _has_variant(kind: Any) -> bool:
     return bool(kind == "variant")
 
 
-class SourceTable:
+class DeltaSourceTable:
     """One version of a table."""
 
     def __init__(self, uri: str, table: DeltaTable) -> None:

@@ -43,7 +43,7 @@ from unistream.connector.delta.schema import TableShape, check_rewritable
 from unistream.connector.delta.source_log import COMPACTION_KEY, TableLog, checked_path
 from unistream.connector.delta.source_split import DataFile
 from unistream.connector.delta.source_storage import table_files
-from unistream.connector.delta.source_table import SourceTable, logged_value
+from unistream.connector.delta.source_table import DeltaSourceTable, logged_value
 from unistream.connector.delta.stage import DeltaFile
 from unistream.connector.delta.upsert import predicate, quoted
 
@@ -76,7 +76,7 @@ class TableCommit:
     owners: Mapping[str, int] = field(default_factory=dict)
 
 
-class LakeTable:
+class DeltaSinkTable:
     """A loaded snapshot of one Delta table."""
 
     def __init__(self, uri: str, options: Mapping[str, str], table: DeltaTable) -> None:
@@ -200,7 +200,7 @@ class LakeTable:
         rows = pa.table(self._table.get_add_actions(flatten=True)).column("num_records")
         if rows.null_count:
             return None
-        return int(pc.sum(rows).as_py() or 0) - SourceTable(self._uri, self._table).deleted_rows()
+        return int(pc.sum(rows).as_py() or 0) - DeltaSourceTable(self._uri, self._table).deleted_rows()
 
     def active_paths(self) -> frozenset[str]:
         """Data files of this snapshot, relative to the table."""
@@ -234,8 +234,8 @@ class LakeTable:
         wanted: Any = pa.array([logged_path(file.path) for file in files])
         return bool(pc.all(pc.is_in(wanted, value_set=paths.combine_chunks())).as_py())
 
-    def _rewritable(self) -> SourceTable:
-        seen = SourceTable(self._uri, self._table)
+    def _rewritable(self) -> DeltaSourceTable:
+        seen = DeltaSourceTable(self._uri, self._table)
         if seen.facts.mapping != NONE:
             raise ConfigError(
                 f"table {self._uri} uses column mapping ({seen.facts.mapping}): its files have other names "
@@ -446,7 +446,7 @@ def _reading(uri: str) -> Iterator[None]:
 
 @contextmanager
 def _committing(uri: str) -> Iterator[None]:
-    """Raises Conflict, ConfigError or Unknown, see `LakeTable.append`."""
+    """Raises Conflict, ConfigError or Unknown, see `DeltaSinkTable.append`."""
     try:
         yield
     except (CommitFailedError, DeltaProtocolError) as error:

@@ -67,7 +67,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class AvroHeader:
     """The header of a file. `end`: where the first block begins; `schema`: JSON."""
 
     schema: str
@@ -76,7 +76,7 @@ class Header:
     end: int
 
 
-def read_header(window: Window) -> Header:
+def read_header(window: Window) -> AvroHeader:
     """Raises Damaged: it is none."""
     if window.read(0, len(MAGIC)) != MAGIC:
         raise Damaged("it does not begin with Obj and 1")
@@ -96,7 +96,7 @@ def read_header(window: Window) -> Header:
         raise Damaged("its header is cut off")
     try:
         codec = metadata.get("avro.codec", b"null").decode() or "null"
-        return Header(metadata["avro.schema"].decode(), codec, mark, at + MARK_BYTES)
+        return AvroHeader(metadata["avro.schema"].decode(), codec, mark, at + MARK_BYTES)
     except (KeyError, UnicodeDecodeError):
         raise Damaged("its header has no schema") from None
 
@@ -152,7 +152,7 @@ class Block:
     records: bytes
 
 
-def blocks(window: Window, header: Header, start: int, stop: int, at: int) -> Iterator[Block]:
+def blocks(window: Window, header: AvroHeader, start: int, stop: int, at: int) -> Iterator[Block]:
     """Yields the blocks of the range [start, stop), from the one at `at` on; at the start of the range this
     is not known.
 
@@ -174,7 +174,7 @@ def blocks(window: Window, header: Header, start: int, stop: int, at: int) -> It
         at = block.following
 
 
-def _block(window: Window, header: Header, at: int, decompress: Callable[[bytes], bytes]) -> Block:
+def _block(window: Window, header: AvroHeader, at: int, decompress: Callable[[bytes], bytes]) -> Block:
     try:
         head = window.read(at, 2 * _VARINT_BYTES_MAX)
         count, used = _number(head, 0)

@@ -18,7 +18,7 @@ from unistream.connector.common import (
     NotOfIt,
     ParsedSchema,
     Types,
-    Unit,
+    UnitRows,
     UnknownSchema,
     parsed,
     planned,
@@ -27,9 +27,9 @@ from unistream.connector.common import (
     unfit_fields,
 )
 from unistream.connector.file.avro import (
+    AvroHeader,
     Block,
     Damaged,
-    Header,
     Window,
     as_one,
     blocks,
@@ -51,7 +51,7 @@ def avro_schema(file: pa.NativeFile) -> str:
     return read_header(Window(file)).schema
 
 
-def avro_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[Unit]:
+def avro_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[UnitRows]:
     """
     Raises:
         ConfigError: it is no Avro file, or its fields are not those of the columns.
@@ -63,7 +63,7 @@ def avro_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> I
         for unit in units(blocks(window, header, split.start, split.stop, split.unit), spec.block_bytes):
             table = pa.Table.from_batches([rows.of(unit)])
             _check_times(unit, table, spec)
-            yield Unit(table, unit[0].at, 0, unit[-1].following)
+            yield UnitRows(table, unit[0].at, 0, unit[-1].following)
     except Damaged as damaged:
         raise UserCodeError(f"file {split.path}, {damaged}") from damaged
 
@@ -73,7 +73,7 @@ def _check_times(unit: Sequence[Block], table: pa.Table, spec: FileSpec) -> None
         raise Damaged(f"{row_in(unit, row)}: {reason}. {ASSIGN_LATER}")
 
 
-def _opened(path: str, columns: FileColumns, window: Window) -> tuple[Header, Rows]:
+def _opened(path: str, columns: FileColumns, window: Window) -> tuple[AvroHeader, AvroRows]:
     spec = columns.in_file
     try:
         header = read_header(window)
@@ -91,7 +91,7 @@ def _opened(path: str, columns: FileColumns, window: Window) -> tuple[Header, Ro
         raise ConfigError(f"file {path}: {error}") from error
 
 
-def resolve(writer: ParsedSchema, reader: ParsedSchema | None, wanted: pa.Schema) -> Rows:
+def resolve(writer: ParsedSchema, reader: ParsedSchema | None, wanted: pa.Schema) -> AvroRows:
     """How records of `writer` become the columns that are wanted.
 
     Args:
@@ -121,14 +121,14 @@ def resolve(writer: ParsedSchema, reader: ParsedSchema | None, wanted: pa.Schema
                 "(of the first file, or schema=)"
             )
     if reader is None or not (nested or absent):
-        return Rows(planned(writer, wanted), wanted, {})
+        return AvroRows(planned(writer, wanted), wanted, {})
     if nested:
-        return Rows(resolved_by_record(writer, reader, wanted), wanted, {})
+        return AvroRows(resolved_by_record(writer, reader, wanted), wanted, {})
     defaults, kinds = Defaults(reader), read_as(reader, pa.schema(absent))
     values = {
         one.name: pa.array([defaults.of(known[one.name])], kinds[one.name]).cast(one.type) for one in absent
     }
-    return Rows(planned(writer, wanted), wanted, values)
+    return AvroRows(planned(writer, wanted), wanted, values)
 
 
 def _lacking(
@@ -157,7 +157,7 @@ def _lacks(name: str, written: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class AvroRows:
     """Makes the rows of one file. `values`: arrays of the one value of columns that it does not have."""
 
     plan: AvroPlan

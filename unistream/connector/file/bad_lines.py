@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from unistream.base.bisection import bisected
 from unistream.base.limits import MIB
-from unistream.connector.common import Unit
+from unistream.connector.common import UnitRows
 from unistream.connector.file.csv_text import Parser, count_line_ends, lines_of
 from unistream.connector.file.format import FileFormat, FileSpec
 
@@ -48,10 +48,10 @@ class BadLines:
     file: pa.NativeFile
     _counted: tuple[int, int] = field(default=(0, 0), init=False)  # bytes, and line breaks in them
 
-    def unit(self, table: pa.Table, bad: Sequence[BadLine], at: int, end: int) -> Unit:
+    def unit(self, table: pa.Table, bad: Sequence[BadLine], at: int, end: int) -> UnitRows:
         """The unit at `at` with the rows `table`, up to byte `end` of the file."""
         if self.spec.on_bad_record == "skip":
-            return Unit(table, at, 0, end, skipped=len(bad))
+            return UnitRows(table, at, 0, end, skipped=len(bad))
         columns = [
             pa.array([self.path] * len(bad)),
             pa.array([self._line(one.byte) for one in bad], pa.int64()),
@@ -60,7 +60,7 @@ class BadLines:
             pa.array([one.raw.rstrip(b"\r\n") for one in bad], pa.binary()),
         ]
         letters = pa.RecordBatch.from_arrays(columns, schema=DEAD_LETTER_SCHEMA)
-        return Unit(table, at, 0, end, dead_letters=letters)
+        return UnitRows(table, at, 0, end, dead_letters=letters)
 
     def _line(self, byte: int) -> int | None:
         if byte > COUNTED_BYTES_MAX:

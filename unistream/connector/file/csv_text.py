@@ -45,7 +45,7 @@ Parser = Callable[[bytes], pa.Table]
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class CsvHeader:
     """The header of a file. `names`: of the columns; empty: the file has nothing. `end`: byte at which the
     rows begin."""
 
@@ -53,7 +53,7 @@ class Header:
     end: int
 
 
-def read_header(file: pa.NativeFile, delimiter: str) -> Header:
+def read_header(file: pa.NativeFile, delimiter: str) -> CsvHeader:
     """Raises UserCodeError: it is longer than LINE_BYTES_MAX; pa.ArrowInvalid: it cannot be parsed."""
     size, wanted = file.size(), HEADER_BYTES
     while True:
@@ -69,9 +69,9 @@ def read_header(file: pa.NativeFile, delimiter: str) -> Header:
         wanted *= 16
     header = text[begin : len(text) if end is None else end]
     if not header:
-        return Header([], size)
+        return CsvHeader([], size)
     parse = pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    return Header(
+    return CsvHeader(
         pa_csv.read_csv(pa.BufferReader(header + b"\n"), parse_options=parse).schema.names,
         begin + len(header),
     )

@@ -19,9 +19,9 @@ from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
 from unistream.base.parquet_files import int96_columns, parquet_file
 from unistream.connector.common import (
-    Chunk,
     JsonReader,
-    Unit,
+    RowChunk,
+    UnitRows,
     chunks,
     line_spans,
     row_groups,
@@ -32,7 +32,7 @@ from unistream.connector.file.avro_rows import avro_units
 from unistream.connector.file.bad_lines import BadLine, BadLines, count_lines, parsed_apart
 from unistream.connector.file.csv_text import LINE_END as CSV_LINE_END
 from unistream.connector.file.csv_text import (
-    Header,
+    CsvHeader,
     Parser,
     csv_parser,
     lines_of,
@@ -62,7 +62,7 @@ LINE_END: Final = re.compile(rb"\n")
 _log = logging.getLogger(__name__)
 
 
-def decode(split: FileSplit, spec: FileSpec) -> Iterator[Chunk[FileSplit]]:
+def decode(split: FileSplit, spec: FileSpec) -> Iterator[RowChunk[FileSplit]]:
     """The remaining rows of the split.
 
     Raises:
@@ -83,7 +83,7 @@ def decode(split: FileSplit, spec: FileSpec) -> Iterator[Chunk[FileSplit]]:
                 raise
 
 
-def _rows(split: FileSplit, spec: FileSpec, columns: FileColumns) -> Iterator[Chunk[FileSplit]]:
+def _rows(split: FileSplit, spec: FileSpec, columns: FileColumns) -> Iterator[RowChunk[FileSplit]]:
     with open_text(split.path, spec.options, spec.codec_of(split.path), split.size) as file:
         units = _units(_of_text(split, spec, file), columns, file)
         yield from chunks(split, (replace(unit, table=columns.rows(unit.table)) for unit in units))
@@ -112,7 +112,7 @@ def _of_text(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> FileSplit
     return msgspec.structs.replace(split, size=size, start=0, stop=size)
 
 
-def _units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[Unit]:
+def _units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[UnitRows]:
     match columns.in_file.format:
         case "parquet":
             return _parquet_units(split, columns, file)
@@ -126,7 +126,7 @@ def _units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Itera
             return _csv_units(split, columns, file)
 
 
-def _csv_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[Unit]:
+def _csv_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[UnitRows]:
     """Reads the units of a CSV file. One without a header has none: it is empty."""
     spec = columns.in_file
     try:
@@ -146,7 +146,7 @@ def _csv_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> I
 # --- Parquet --------------------------------------------------------------------------------------
 
 
-def _parquet_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[Unit]:
+def _parquet_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[UnitRows]:
     spec = columns.in_file
     try:
         parquet = parquet_file(file, pre_buffer=True)
@@ -176,7 +176,7 @@ def _parquet_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) 
         raise UserCodeError(f"file {split.path}, {groups}: unreadable Parquet: {error}") from error
 
 
-def _orc_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[Unit]:
+def _orc_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[UnitRows]:
     spec = columns.in_file
     try:
         orc = orc_file(file)
@@ -232,7 +232,7 @@ class _Nanoseconds:
         self._file = parquet_file(file, int96_unit="ns") if self._names else None
         self._group, self._rows = -1, pa.table({})
 
-    def added(self, unit: Unit, table: pa.Table) -> pa.Table:
+    def added(self, unit: UnitRows, table: pa.Table) -> pa.Table:
         """Gives times their digits below a microsecond. `table`: the rows of the unit; all times fit."""
         if self._file is None:
             return table
@@ -251,7 +251,7 @@ class _Nanoseconds:
 # --- lines ----------------------------------------------------------------------------------------
 
 
-def _json_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[Unit]:
+def _json_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[UnitRows]:
     spec = columns.in_file
     reader = JsonReader(spec.schema, spec.used)
     block, bad_lines = LineBuffer(spec.block_bytes), BadLines(split.path, spec, file)
@@ -268,7 +268,7 @@ def _json_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> 
         without = untimed(found.records, spec.times)
         table = pa.Table.from_batches([found.records])
         if not len(found.bad) and not without:
-            yield Unit(table, at, 0, offset + size)
+            yield UnitRows(table, at, 0, offset + size)
             continue
         table = table.take(pa.array(np.delete(np.arange(table.num_rows), list(without))))
         reasons = dict(zip(found.bad.tolist(), found.reasons.to_pylist(), strict=True))
@@ -294,7 +294,7 @@ def _names_in(lines: bytes) -> list[str]:
 
 def _text_units(
     split: FileSplit, spec: FileSpec, file: pa.NativeFile, parse: Parser, data_start: int
-) -> Iterator[Unit]:
+) -> Iterator[UnitRows]:
     block = LineBuffer(spec.block_bytes, ends_with_cr=True)
     bad_lines = BadLines(split.path, spec, file)
     for at, offset, size, long in _blocks(split, spec, file, block, data_start):
@@ -311,7 +311,7 @@ def _text_units(
             table, bad = parsed_apart(lines, offset, parse, spec.schema)
             yield bad_lines.unit(table.select(spec.names), bad, at, offset + size)
             continue
-        yield Unit(table.select(spec.names), at, 0, offset + size)
+        yield UnitRows(table.select(spec.names), at, 0, offset + size)
 
 
 def _no_rows(spec: FileSpec) -> pa.Table:
@@ -397,7 +397,9 @@ def _parse_error(lines: bytes, parse: Parser) -> str | None:
     return None
 
 
-def _whole_csv_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile, header: Header) -> Iterator[Unit]:
+def _whole_csv_units(
+    split: FileSplit, spec: FileSpec, file: pa.NativeFile, header: CsvHeader
+) -> Iterator[UnitRows]:
     parse, base = csv_parser(spec, header.names, row_is_line=False), 0
     without: dict[int, str] = {}
     try:
@@ -406,7 +408,7 @@ def _whole_csv_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile, head
             without = untimed_rows(table, spec)
             if without:
                 break
-            yield Unit(table.select(spec.names), split.unit, base, None)
+            yield UnitRows(table.select(spec.names), split.unit, base, None)
             base += table.num_rows
     except (pa.ArrowInvalid, UserCodeError) as error:
         raise UserCodeError(f"file {split.path}, after row {base}: {error}") from error

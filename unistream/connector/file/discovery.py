@@ -10,7 +10,15 @@ from unistream.base.clock import Clock, SystemClock
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.connector.common import ListedSplits, discovery_options
 from unistream.connector.file.listing import Listing, list_files, list_splits, splits_of
-from unistream.connector.file.watch import FoundFile, Look, Seen, as_seen, changed_file, decode_seen, look
+from unistream.connector.file.watch import (
+    FolderChanges,
+    FoundFile,
+    Seen,
+    as_seen,
+    changed_file,
+    decode_seen,
+    look,
+)
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.splits import FoundSplits, KnownSplits
@@ -64,7 +72,7 @@ class WatchedFolder:
                 raise
             raise Unreachable(f"a watched folder is not there now: {error}") from error
 
-    def _look(self, listed: Sequence[FoundFile], seen: Seen) -> Look:
+    def _look(self, listed: Sequence[FoundFile], seen: Seen) -> FolderChanges:
         watch = self._listing.watch
         assert watch is not None, "the folder is not watched"
         return look(listed, seen, now_ms=self._clock.wall_ms(), min_age_ms=watch.min_age_ms)

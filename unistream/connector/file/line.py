@@ -8,7 +8,7 @@ first record.
 from __future__ import annotations
 
 from unistream.connector.common import kept_snapshot
-from unistream.connector.file.sink_stage import CommitRecord, FileStage, FirstLine
+from unistream.connector.file.sink_stage import FileCommitRecord, FileStage, FirstLine
 from unistream.port.line import Followed, LineCommit, SinkLine, foreign_line
 from unistream.port.sink import SinkContext
 
@@ -33,7 +33,7 @@ class FolderLine(SinkLine[str]):
         self._stage = stage
         self._appends = appends
 
-    def check_record(self, newest: CommitRecord | None) -> None:
+    def check_record(self, newest: FileCommitRecord | None) -> None:
         """Checks the line before a record behind `newest`. Raises as `check`."""
         if newest is None or newest.job:  # records of earlier versions name no job
             self.check(

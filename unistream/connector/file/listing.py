@@ -56,7 +56,7 @@ class Within(msgspec.Struct, frozen=True, kw_only=True):
     end_ms: int
 
 
-class Watch(msgspec.Struct, frozen=True, kw_only=True):
+class FolderWatch(msgspec.Struct, frozen=True, kw_only=True):
     """How a folder is watched. `min_age_ms`: how long a file must not have changed; `fails`: a file that
     changes fails the job."""
 
@@ -86,7 +86,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     compression: Compression = "infer"
     must_divide: bool = False
     ignored: list[str] = []
-    watch: Watch | None = None
+    watch: FolderWatch | None = None
 
     @property
     def folders(self) -> Folders:
@@ -232,7 +232,7 @@ def _splits_if_same(
         return []
 
 
-def has_changed(file: FoundFile, watch: Watch | None, options: Mapping[str, Any]) -> bool:
+def has_changed(file: FoundFile, watch: FolderWatch | None, options: Mapping[str, Any]) -> bool:
     """A file of a watched folder is another one than that which was listed, or is not there any more."""
     return watch is not None and file_mark(file.path, options) != short_mark(file)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.orc as pa_orc
 
-from unistream.connector.common import Unit
+from unistream.connector.common import UnitRows
 
 
 def orc_file(file: pa.NativeFile) -> pa_orc.ORCFile:
@@ -51,10 +51,10 @@ def as_declared(found: pa.Schema, wanted: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def stripes(orc: pa_orc.ORCFile, numbers: Sequence[int], columns: Sequence[str]) -> Iterator[Unit]:
+def stripes(orc: pa_orc.ORCFile, numbers: Sequence[int], columns: Sequence[str]) -> Iterator[UnitRows]:
     """Yields the rows of these stripes. For Arrow a name with a dot is that of a field in a struct: then all
     columns are read."""
     chosen = None if any("." in name for name in columns) else list(columns)
     for number in numbers:
         table = pa.Table.from_batches([orc.read_stripe(number, columns=chosen)])
-        yield Unit(table, number, 0, number + 1)
+        yield UnitRows(table, number, 0, number + 1)

@@ -21,14 +21,14 @@ from unistream.connector.common import (
     without_folder,
 )
 from unistream.connector.file.sink_csv import ALONE
-from unistream.connector.file.sink_format import Buckets, Format
+from unistream.connector.file.sink_format import BucketAssigner, Format
 from unistream.model.elements import Batch
 
 
 class FileRowCheck:
     """See `unistream.port.sink.RowCheck`."""
 
-    def __init__(self, buckets: Buckets, file_format: Format) -> None:
+    def __init__(self, buckets: BucketAssigner, file_format: Format) -> None:
         self._buckets = buckets
         self._format = file_format
 

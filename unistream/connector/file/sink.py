@@ -18,7 +18,7 @@ from unistream.connector.file.folders import table_at
 from unistream.connector.file.line import check_no_other, last_commit
 from unistream.connector.file.row_check import FileRowCheck
 from unistream.connector.file.sink_committer import FileSinkCommitter
-from unistream.connector.file.sink_format import SUFFIXES, Buckets, Format, check_schema
+from unistream.connector.file.sink_format import SUFFIXES, BucketAssigner, Format, check_schema
 from unistream.connector.file.sink_parts import decode_committable
 from unistream.connector.file.sink_stage import FileStage
 from unistream.connector.file.sink_writer import FileSinkWriter
@@ -163,8 +163,8 @@ class FileSink:
             append_to_foreign=self._on_foreign == "append",
         )
 
-    def _buckets(self) -> Buckets:
-        return Buckets(self._partition_by, self._bucket_by_time, self._time_column)
+    def _buckets(self) -> BucketAssigner:
+        return BucketAssigner(self._partition_by, self._bucket_by_time, self._time_column)
 
     def _stage(self) -> FileStage:
         return FileStage(self._root, resolved_options("filesystem option", self._filesystem_options))

@@ -31,9 +31,9 @@ from typing import Final, TypeVar
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.connector.common import (
-    Committed,
+    CheckpointCommittables,
+    CommittedVersion,
     Conflict,
-    Part,
     TargetCommitter,
     TargetMemory,
     changed_target,
@@ -43,7 +43,7 @@ from unistream.connector.common import (
 )
 from unistream.connector.file.line import FolderLine
 from unistream.connector.file.sink_parts import FileCommittable, PartFile, decode_committable, staging_owners
-from unistream.connector.file.sink_stage import RECORDS_KEPT, CommitRecord, FileStage, FileTarget
+from unistream.connector.file.sink_stage import RECORDS_KEPT, FileCommitRecord, FileStage, FileTarget
 from unistream.port.line import Followed
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitRequest, SinkContext
@@ -60,10 +60,10 @@ R = TypeVar("R")
 _log = logging.getLogger(__name__)
 
 
-Parts = Sequence[Part[FileCommittable]]
+Parts = Sequence[CheckpointCommittables[FileCommittable]]
 
 
-class FileSinkCommitter(TargetCommitter[tuple[int, CommitRecord | None], FileCommittable]):
+class FileSinkCommitter(TargetCommitter[tuple[int, FileCommitRecord | None], FileCommittable]):
     """The one committer of a file sink."""
 
     def __init__(self, *, root: str, stage: FileStage, allow_rewind: bool, append_to_foreign: bool) -> None:
@@ -104,7 +104,7 @@ class FileSinkCommitter(TargetCommitter[tuple[int, CommitRecord | None], FileCom
         if newest is not None:
             self._finish(number, newest)
             if rewinds:
-                newest = CommitRecord(
+                newest = FileCommitRecord(
                     checkpoint_id=context.restored or 0,
                     files=(),
                     job=context.job,
@@ -115,28 +115,30 @@ class FileSinkCommitter(TargetCommitter[tuple[int, CommitRecord | None], FileCom
                     raise Unreachable(f"{self._where}: another job has just committed to it")
             self._remember(newest.checkpoint_id, newest.job)
 
-    def _look(self, parts: Parts) -> tuple[int, CommitRecord | None]:
+    def _look(self, parts: Parts) -> tuple[int, FileCommitRecord | None]:
         number, newest = self._newest()
         self._check_line(newest)
         return number, newest
 
-    def _todo(self, seen: tuple[int, CommitRecord | None], parts: Parts) -> list[Part[FileCommittable]]:
+    def _todo(
+        self, seen: tuple[int, FileCommitRecord | None], parts: Parts
+    ) -> list[CheckpointCommittables[FileCommittable]]:
         last = 0 if seen[1] is None else seen[1].checkpoint_id
         return [part for part in parts if part.checkpoint_id > last]
 
-    def _check(self, seen: tuple[int, CommitRecord | None], todo: Parts) -> None:
+    def _check(self, seen: tuple[int, FileCommitRecord | None], todo: Parts) -> None:
         files = _files(todo)
         sizes = dict(zip(files, self._each(self._size, files), strict=True))
         check_staged(self._where, files, sizes.get, _HINT if self._stage.has_uploads else "")
 
-    def _has_moved(self, seen: tuple[int, CommitRecord | None]) -> bool:
+    def _has_moved(self, seen: tuple[int, FileCommitRecord | None]) -> bool:
         return self._newest()[0] != seen[0]
 
     def _commit(
-        self, seen: tuple[int, CommitRecord | None], permit: CommitPermit, newest: int, todo: Parts
-    ) -> Committed:
+        self, seen: tuple[int, FileCommitRecord | None], permit: CommitPermit, newest: int, todo: Parts
+    ) -> CommittedVersion:
         context, number = self._opened(), seen[0] + 1
-        decided = CommitRecord(
+        decided = FileCommitRecord(
             checkpoint_id=newest,
             files=_files(todo),
             job=self._opened_line().writer(newest),
@@ -154,9 +156,9 @@ class FileSinkCommitter(TargetCommitter[tuple[int, CommitRecord | None], FileCom
         self._remove_losers()
         numbers = self._stage.numbers(context.lineage, context.sink_uid)
         self._stage.forget(context.lineage, context.sink_uid, numbers[:-RECORDS_KEPT])
-        return Committed()
+        return CommittedVersion()
 
-    def _found(self, seen: tuple[int, CommitRecord | None], newest: int, attempted: Parts) -> None:
+    def _found(self, seen: tuple[int, FileCommitRecord | None], newest: int, attempted: Parts) -> None:
         number, record = seen
         if record is not None:
             self._finish(number, record)
@@ -165,7 +167,7 @@ class FileSinkCommitter(TargetCommitter[tuple[int, CommitRecord | None], FileCom
     def close(self) -> None:
         self._stage.tidy()
 
-    def _newest(self) -> tuple[int, CommitRecord | None]:
+    def _newest(self) -> tuple[int, FileCommitRecord | None]:
         """The newest record, and its number. Raises ConfigError if that of the last commit was removed."""
         context, target = self._opened(), self._memory.current
         number, newest = self._stage.newest(context.lineage, context.sink_uid)
@@ -181,11 +183,11 @@ class FileSinkCommitter(TargetCommitter[tuple[int, CommitRecord | None], FileCom
             )
         return number, newest
 
-    def _check_line(self, newest: CommitRecord | None) -> None:
+    def _check_line(self, newest: FileCommitRecord | None) -> None:
         """Raises ConfigError, Fenced: this job may not commit to it."""
         self._opened_line().check_record(newest)
 
-    def _decide(self, number: int, record: CommitRecord) -> bool:
+    def _decide(self, number: int, record: FileCommitRecord) -> bool:
         context = self._opened()
         if number == 1:
             self._opened_line().begin()
@@ -197,7 +199,7 @@ class FileSinkCommitter(TargetCommitter[tuple[int, CommitRecord | None], FileCom
             FileTarget(address=self._root, checkpoint_id=checkpoint_id, job=job, until=until)
         )
 
-    def _finish(self, number: int, record: CommitRecord, *, checked: bool = False) -> None:
+    def _finish(self, number: int, record: FileCommitRecord, *, checked: bool = False) -> None:
         """Makes the files of a record visible. `number`: of the record. `checked`: its files were there a
         moment ago, all staged.
 
@@ -273,7 +275,7 @@ def _files(parts: Parts) -> tuple[PartFile, ...]:
     return tuple(file for part in parts for one in part.staged for file in one.files)
 
 
-def _lost(where: str, record: CommitRecord, gone: Sequence[PartFile], mark: str) -> ConfigError:
+def _lost(where: str, record: FileCommitRecord, gone: Sequence[PartFile], mark: str) -> ConfigError:
     return ConfigError(
         f"{where}: {len(gone)} of {len(record.files)} files of checkpoint {record.checkpoint_id}, such as "
         f"{gone[0].path} ({sum(file.rows for file in gone)} rows in all), were about to become visible when "

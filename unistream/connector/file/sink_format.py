@@ -43,7 +43,7 @@ _BYTES: Final = (
 _REFUSALS: Final = (pa.ArrowException, OSError, LookupError, ArithmeticError, TypeError, ValueError)
 
 
-class Buckets:
+class BucketAssigner:
     """The folders of rows.
 
     Args:
@@ -88,12 +88,16 @@ class Buckets:
             timed = schema.field(self._time_column)
             if not pa.types.is_temporal(timed.type):
                 raise ConfigError(f"file sink: column {timed.name!r} is {timed.type}, not a time")
-            by_time = Buckets((), self._time_format, timed.name)
+            by_time = BucketAssigner((), self._time_format, timed.name)
             _try(by_time, timed, f"whose values bucket_by_time={self._time_format!r} cannot format")
         if self.columns or self._time_format is not None:
             for field in schema:
                 if field.name not in self.columns:
-                    _try(Buckets((_other(field),), None, None), field, "which cannot be divided into folders")
+                    _try(
+                        BucketAssigner((_other(field),), None, None),
+                        field,
+                        "which cannot be divided into folders",
+                    )
 
     def _check_names(self, names: Sequence[str]) -> None:
         """Raises ConfigError for a column whose folders readers would pass over or mix up. `names`: of all
@@ -164,7 +168,7 @@ def _other(column: pa.Field) -> str:
     return f"{column.name} and another"
 
 
-def _try(buckets: Buckets, column: pa.Field, what: str) -> None:
+def _try(buckets: BucketAssigner, column: pa.Field, what: str) -> None:
     row = pa.record_batch([sample(column.type), pa.array([0])], names=[column.name, _other(column)])
     try:
         buckets.split(Batch(row))
@@ -182,7 +186,7 @@ def _check_folders(column: pa.Field) -> None:
             f"file sink: column {column.name!r} is {column.type}, whose values cannot name folders; cast it "
             "to text before the sink, or use another column"
         )
-    _try(Buckets((column.name,), None, None), column, "whose values cannot name folders")
+    _try(BucketAssigner((column.name,), None, None), column, "whose values cannot name folders")
     first, second = (sample(column.type, number)[0].as_py() for number in (0, 1))
     if first != second and value_text(first) == value_text(second):
         raise ConfigError(
@@ -191,7 +195,7 @@ def _check_folders(column: pa.Field) -> None:
         )
 
 
-def check_schema(schema: pa.Schema, file_format: Format, buckets: Buckets) -> None:
+def check_schema(schema: pa.Schema, file_format: Format, buckets: BucketAssigner) -> None:
     """Raises ConfigError for a column that cannot be divided into folders or written."""
     buckets.check(schema)
     for field in schema:

@@ -33,7 +33,7 @@ from unistream.base.os_failures import failure
 from unistream.base.s3_upload import Upload
 from unistream.connector.common import StageFiles
 from unistream.connector.file.sink_parts import ADJACENT, APART, PartFile, short_name
-from unistream.connector.file.sink_uploads import Uploads
+from unistream.connector.file.sink_uploads import FolderUploads
 
 STATE_FORMAT: Final = 1
 R = TypeVar("R")
@@ -43,7 +43,7 @@ SUFFIX: Final = ".staged"  # readers look for .parquet and .jsonl
 RECORDS_KEPT: Final = 2  # the newest shows what is committed
 
 
-class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
+class FileCommitRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The decision that these files belong to the output. Written before they are renamed.
 
     Attributes:
@@ -69,7 +69,7 @@ class FirstLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The folder after the last commit; see `unistream.connector.common.committing.Target`. `job`: that made
+    """The folder after the last commit; see `CommittedTarget`. `job`: that made
     it; empty: not recorded. `until`: the checkpoint up to which its commits are followed."""
 
     address: str = msgspec.field(name="root")
@@ -79,7 +79,7 @@ class FileTarget(msgspec.Struct, frozen=True, kw_only=True):
     format: int = STATE_FORMAT
 
 
-_RECORD: Final = msgspec.json.Decoder(CommitRecord)
+_RECORD: Final = msgspec.json.Decoder(FileCommitRecord)
 _LINE: Final = msgspec.json.Decoder(FirstLine)
 
 
@@ -96,7 +96,7 @@ class FileStage:
         self._files = StageFiles(root, options, self._where, remote_folders=True)
         self._system, self._root = self._files.system, self._files.root
         self._local = self._files.is_local
-        self._uploads = Uploads(self._system, self._root, self._where) if is_s3(root) else None
+        self._uploads = FolderUploads(self._system, self._root, self._where) if is_s3(root) else None
         self._options = options
 
     def of(self, root: str) -> FileStage:
@@ -222,7 +222,7 @@ class FileStage:
         names = self._files.names(self.records_folder(lineage, sink_uid))
         return sorted(int(n[:-5]) for n in names if n.endswith(".json") and n[:-5].isdecimal())
 
-    def newest(self, lineage: str, sink_uid: str) -> tuple[int, CommitRecord | None]:
+    def newest(self, lineage: str, sink_uid: str) -> tuple[int, FileCommitRecord | None]:
         """The number of the newest record of a sink, and the record; 0: there is none. Raises
         CorruptSnapshot, Unreachable."""
         numbers = self.numbers(lineage, sink_uid)
@@ -231,7 +231,7 @@ class FileStage:
         path = self._record_path(lineage, sink_uid, numbers[-1])
         return numbers[-1], self._read(path, _RECORD)
 
-    def newest_of_lines(self, sink_uid: str) -> list[CommitRecord]:
+    def newest_of_lines(self, sink_uid: str) -> list[FileCommitRecord]:
         """The newest record of each line of a sink with this uid. Raises CorruptSnapshot, Unreachable."""
         return list(self._newest_records(f"-{short_name(sink_uid)}"))
 
@@ -240,7 +240,7 @@ class FileStage:
         Raises CorruptSnapshot, Unreachable."""
         return frozenset(file.name for record in self._newest_records("") for file in record.files)
 
-    def _newest_records(self, end: str) -> Iterator[CommitRecord]:
+    def _newest_records(self, end: str) -> Iterator[FileCommitRecord]:
         """Yields the newest record of each folder of records whose name ends so."""
         folder = f"{self._root}/_unistream"
         for name in self._files.names(folder):
@@ -250,7 +250,7 @@ class FileStage:
                 if records:
                     yield self._read(f"{folder}/{name}/{max(records)}", _RECORD)
 
-    def decide(self, lineage: str, sink_uid: str, number: int, record: CommitRecord) -> bool:
+    def decide(self, lineage: str, sink_uid: str, number: int, record: FileCommitRecord) -> bool:
         """Writes a record atomically and durably. False: others have decided something behind the record that
         was the newest. (On a file system that cannot create a file only if it is absent, two concurrent
         committers could both get True.)"""
@@ -269,7 +269,7 @@ class FileStage:
                 with suppress(OSError):
                     self._system.rm_file(one)
 
-    def is_finished(self, lineage: str, sink_uid: str, number: int, record: CommitRecord) -> bool:
+    def is_finished(self, lineage: str, sink_uid: str, number: int, record: FileCommitRecord) -> bool:
         """The files of a record need not be looked up: they were finished, or (the mark is empty) a user says
         so. Raises Unreachable."""
         if self._uploads is None:
@@ -277,7 +277,7 @@ class FileStage:
         found = self._uploads.read(_mark(self._record_path(lineage, sink_uid, number)))
         return found in (b"", _marked(record))
 
-    def set_finished(self, lineage: str, sink_uid: str, number: int, record: CommitRecord) -> None:
+    def set_finished(self, lineage: str, sink_uid: str, number: int, record: FileCommitRecord) -> None:
         """Marks a record: all its files are finished. Raises Unreachable."""
         assert self._uploads is not None, "marks are of uploads"
         self._uploads.write_over(_mark(self._record_path(lineage, sink_uid, number)), _marked(record))
@@ -355,7 +355,7 @@ def _mark(record: str) -> str:
     return f"{record.removesuffix('.json')}.finished"
 
 
-def _marked(record: CommitRecord) -> bytes:
+def _marked(record: FileCommitRecord) -> bytes:
     """The content of a record's mark. It says whose it is, so that the mark of a record that was removed by
     hand is not taken for that of a later one."""
     return f"{record.checkpoint_id} {record.job} {record.committed_us}".encode()

@@ -77,7 +77,7 @@ class UploadFile:
         crash_point("upload.part_stored")
 
 
-class Uploads:
+class FolderUploads:
     """The uploads below one folder. Paths are of objects, with the bucket."""
 
     def __init__(self, system: Any, root: str, where: str) -> None:

@@ -24,7 +24,7 @@ from unistream.base.errors import CorruptSnapshot, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIB, PARALLELISM_MAX
 from unistream.connector.file.partition_columns import remember
-from unistream.connector.file.sink_format import SUFFIXES, Buckets, Format, check_schema, write_table
+from unistream.connector.file.sink_format import SUFFIXES, BucketAssigner, Format, check_schema, write_table
 from unistream.connector.file.sink_parts import (
     FileCommittable,
     PartFile,
@@ -60,7 +60,7 @@ class FileSinkWriter:
     """
 
     def __init__(
-        self, *, root: str, stage: FileStage, file_format: Format, buckets: Buckets, target_bytes: int
+        self, *, root: str, stage: FileStage, file_format: Format, buckets: BucketAssigner, target_bytes: int
     ) -> None:
         self._root = root
         self._stage = stage

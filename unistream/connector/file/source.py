@@ -35,8 +35,8 @@ from unistream.connector.file.format import (
 from unistream.connector.file.inference import avro_columns, avro_text, check_avro, infer_schema
 from unistream.connector.file.letters import own_letters, read_letters
 from unistream.connector.file.listing import (
+    FolderWatch,
     Listing,
-    Watch,
     Within,
     given_folders,
     has_changed,
@@ -432,7 +432,7 @@ def _watch(
     min_age: DurationLike | None,
     on_change: str,
     paths: Sequence[str],
-) -> tuple[int, Watch | None]:
+) -> tuple[int, FolderWatch | None]:
     """The interval, and how the paths are watched. Raises ConfigError."""
     if on_change not in get_args(OnChange):
         raise ConfigError(f"on_change of a file source must be fail or skip, not {on_change!r}")
@@ -445,7 +445,7 @@ def _watch(
         raise ConfigError(f"interval of a file source must be above 0, not {interval!r}")
     whole = all(is_object_store(path) for path in paths)
     least = (0 if whole else MIN_AGE_MS) if min_age is None else duration_ms(min_age)
-    return interval_ms, Watch(min_age_ms=least, fails=on_change == "fail")
+    return interval_ms, FolderWatch(min_age_ms=least, fails=on_change == "fail")
 
 
 def _check_on_bad_record(on_bad_record: str, file_format: str, *, quoted_newlines: bool) -> None:

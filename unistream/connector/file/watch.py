@@ -65,7 +65,7 @@ def decode_seen(position: str) -> Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class FolderChanges:
     """What a listing shows. `seen`: the next state."""
 
     seen: Seen
@@ -75,7 +75,7 @@ class Look:
 
 def look(
     listed: Sequence[FoundFile], seen: Seen, *, now_ms: int, min_age_ms: int, at_most: int = FILES_AT_ONCE
-) -> Look:
+) -> FolderChanges:
     """
     Args:
         listed: All files of the folder, by path.
@@ -111,7 +111,7 @@ def look(
         since = seen.gone.get(key, now_ms)
         if now_ms - since < REMEMBERED_MS:
             files[key], gone[key] = seen.files[key], since
-    return Look(seen=Seen(files=files, gone=gone), new=tuple(new), changed=tuple(changed))
+    return FolderChanges(seen=Seen(files=files, gone=gone), new=tuple(new), changed=tuple(changed))
 
 
 def is_settled(file: FoundFile, now_ms: int, min_age_ms: int) -> bool:

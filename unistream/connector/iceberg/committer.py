@@ -28,9 +28,9 @@ from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, Fenced, Unreachable
 from unistream.connector.common import (
     ATTEMPTS_MAX,
-    Committed,
+    CheckpointCommittables,
+    CommittedVersion,
     Conflict,
-    Part,
     TargetCommitter,
     TargetMemory,
     Unknown,
@@ -46,7 +46,7 @@ from unistream.connector.iceberg.part import files_of, in_turns, selected
 from unistream.connector.iceberg.record import (
     EPOCH_KEY,
     POSITIONS_KEY,
-    Recorded,
+    IcebergCommitRecord,
     Records,
     next_number,
     outdated,
@@ -54,7 +54,7 @@ from unistream.connector.iceberg.record import (
     records,
 )
 from unistream.connector.iceberg.snapshot import (
-    Prepared,
+    PreparedSnapshot,
     check_known,
     live_paths,
     new_snapshot_id,
@@ -64,11 +64,11 @@ from unistream.connector.iceberg.snapshot import (
 from unistream.connector.iceberg.stage import (
     TARGET_FILE_BYTES,
     IcebergCommittable,
-    StagedFile,
+    StagedDataFile,
     decode_committable,
 )
-from unistream.connector.iceberg.table import LakeTable
-from unistream.connector.iceberg.upsert import KeyedRows
+from unistream.connector.iceberg.table import IcebergSinkTable
+from unistream.connector.iceberg.upsert import UpsertRows
 from unistream.model.positions import encode_positions
 from unistream.port.group import TableVersion
 from unistream.port.operator import CommitPermit
@@ -77,7 +77,7 @@ from unistream.port.sink import CommitRequest, SinkContext
 LOOKUPS_MAX: Final = 16  # of staged files at a time; an object store answers each in some 20 ms
 
 
-Parts = Sequence[Part[IcebergCommittable]]
+Parts = Sequence[CheckpointCommittables[IcebergCommittable]]
 
 
 class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable]):
@@ -99,7 +99,7 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         allow_rewind: bool,
         append_to_foreign: bool,
         target_file_bytes: int = TARGET_FILE_BYTES,
-        tables: type[LakeTable] = LakeTable,
+        tables: type[IcebergSinkTable] = IcebergSinkTable,
         attempts: int = ATTEMPTS_MAX,
     ) -> None:
         super().__init__(f"table {address.table}", attempts=attempts)
@@ -109,11 +109,11 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         self._target_file_bytes = target_file_bytes
         self._tables = tables
         self._line: IcebergLine | None = None
-        self._lake: LakeTable | None = None
+        self._lake: IcebergSinkTable | None = None
         self._is_current = False  # nobody has changed the table since it was looked at, as far as is known
         self._rewinds = 0
-        self._refused: Prepared | None = None  # whose commit met a conflict
-        self._keyed: KeyedRows | None = None  # of the commit that is being made
+        self._refused: PreparedSnapshot | None = None  # whose commit met a conflict
+        self._keyed: UpsertRows | None = None  # of the commit that is being made
         self._memory: TargetMemory[IcebergTarget] | None = None
 
     @property
@@ -185,14 +185,16 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
     def _check(self, seen: tuple[Any, Records], todo: Parts) -> None:
         self._check_staged(seen[0], files_of(todo))
 
-    def _commit(self, seen: tuple[Any, Records], permit: CommitPermit, newest: int, todo: Parts) -> Committed:
+    def _commit(
+        self, seen: tuple[Any, Records], permit: CommitPermit, newest: int, todo: Parts
+    ) -> CommittedVersion:
         table, found = seen
         recorded = self._recorded(found, permit.snapshot, newest)
         self._append(table, found, recorded, todo, permit)
         self._opened_line().committed(newest)
         self._remember(recorded)
         self._tidy_up(todo)
-        return Committed(recorded.version, self._total())
+        return CommittedVersion(recorded.version, self._total())
 
     def _found(self, seen: tuple[Any, Records], newest: int, attempted: Parts) -> int | None:
         _, found = seen
@@ -210,7 +212,7 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         self,
         table: Any,
         found: Records,
-        recorded: Recorded,
+        recorded: IcebergCommitRecord,
         parts: Parts,
         permit: CommitPermit | None,
     ) -> None:
@@ -248,11 +250,11 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
     def _rewritten(
         self, table: Any, known: Records, staged: Sequence[IcebergCommittable]
     ) -> tuple[Sequence[IcebergCommittable], Mapping[str, frozenset[str]]]:
-        """What becomes part of the table, and what is part of it no more. Raises as `KeyedRows.on`."""
+        """What becomes part of the table, and what is part of it no more. Raises as `UpsertRows.on`."""
         if not staged or staged[0].upsert is None:
             return staged, {}
         ordered = sorted(staged, key=lambda one: (one.checkpoint_id, one.subtask))
-        keyed = KeyedRows(
+        keyed = UpsertRows(
             self._address, ordered, target_bytes=self._target_file_bytes, file_name=self._file_name
         )
         if self._keyed is None or self._keyed.paths != keyed.paths:
@@ -319,7 +321,9 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
             for path in made.written:
                 lake.remove(path)
 
-    def _todo(self, seen: tuple[Any, Records], parts: Parts) -> list[Part[IcebergCommittable]]:
+    def _todo(
+        self, seen: tuple[Any, Records], parts: Parts
+    ) -> list[CheckpointCommittables[IcebergCommittable]]:
         """Raises Fenced if a rewind has been made since this committer opened."""
         table, found = seen
         last = self._own(found)
@@ -342,7 +346,7 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         )
 
     def _is_in_former(
-        self, table: Any, begun: Recorded | None, one: IcebergCommittable, live: frozenset[str]
+        self, table: Any, begun: IcebergCommitRecord | None, one: IcebergCommittable, live: frozenset[str]
     ) -> bool:
         """What the snapshot before a rewind lists was committed before it. Files that are part of the table
         prove it. Of rows that replaced others the staged files were removed behind the commit; those that are
@@ -354,10 +358,10 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         with answering(self._where, "looking for staged files"):
             return not all(table.io.new_input(file.path).exists() for file in one.files)
 
-    def _check_staged(self, table: Any, files: Sequence[StagedFile]) -> None:
+    def _check_staged(self, table: Any, files: Sequence[StagedDataFile]) -> None:
         hint = " (were orphan files removed that are younger than the outage?)"
 
-        def size_of(file: StagedFile) -> int | None:
+        def size_of(file: StagedDataFile) -> int | None:
             try:
                 return len(table.io.new_input(file.path))
             except FileNotFoundError:
@@ -369,10 +373,10 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
 
     def _recorded(
         self, found: Records, snapshot: str, checkpoint_id: int, *, begun: bool = False
-    ) -> Recorded:
+    ) -> IcebergCommitRecord:
         context = self._opened()
         last = self._own(found)
-        return Recorded(
+        return IcebergCommitRecord(
             lineage=context.lineage,
             sink_uid=context.sink_uid,
             job=context.job if begun else self._opened_line().writer(checkpoint_id),
@@ -385,7 +389,7 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         )
 
     def _said(
-        self, table: Any, recorded: Recorded, permit: CommitPermit
+        self, table: Any, recorded: IcebergCommitRecord, permit: CommitPermit
     ) -> tuple[dict[str, str], dict[str, str]]:
         """What a commit says in its summary, and in properties of the table. It has no positions after a
         rewind: the table has rows from behind them."""
@@ -398,7 +402,7 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
 
     # --- rewinds ------------------------------------------------------------------------------------
 
-    def _rewound(self, last: Recorded) -> ConfigError:
+    def _rewound(self, last: IcebergCommitRecord) -> ConfigError:
         restored = self._opened().restored or 0
         assert self._lake is not None, "the committer is open"
         at = (
@@ -413,7 +417,7 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         )
         return rewound(f"{self._where} (snapshot {last.version})", self._opened(), last.checkpoint, choices)
 
-    def _begin_again(self, last: Recorded) -> None:
+    def _begin_again(self, last: IcebergCommitRecord) -> None:
         """Records in the table that the sink begins again behind a rewind. Idempotent: after a conflict or an
         unknown outcome the table shows the result."""
         assert self._lake is not None, "the committer is open"
@@ -453,7 +457,7 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
             "continue without these rows, give the sink another uid and allow non-restored state"
         )
 
-    def _remember(self, last: Recorded | None) -> None:
+    def _remember(self, last: IcebergCommitRecord | None) -> None:
         assert self._lake is not None, "the committer is open"
         followed = None if last is None else self._opened_line().remembered(last.job, last.checkpoint)
         self._remembered.remember(
@@ -494,7 +498,7 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
     def _records(self, table: Any) -> Records:
         return records(self._address.table, table.metadata)
 
-    def _own(self, found: Records) -> Recorded | None:
+    def _own(self, found: Records) -> IcebergCommitRecord | None:
         context = self._opened()
         return found.get((context.lineage, context.sink_uid))
 

@@ -26,10 +26,10 @@ class DurableFileIO(PyArrowFileIO):  # type: ignore[misc]  # pyiceberg is not re
         scheme, _, path = self.parse_location(location, self.properties)
         if scheme != "file":
             return super().new_output(location)
-        return LocalOutput(location, path, self)
+        return LocalOutputFile(location, path, self)
 
 
-class LocalOutput(OutputFile):  # type: ignore[misc]
+class LocalOutputFile(OutputFile):  # type: ignore[misc]
     """A file on this machine. Its folder is created.
 
     Args:

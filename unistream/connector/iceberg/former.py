@@ -6,12 +6,12 @@ from unistream.base.errors import ConfigError, Unreachable
 from unistream.connector.iceberg.catalog import TableAddress
 from unistream.connector.iceberg.record import records
 from unistream.connector.iceberg.stage import IcebergCommittable
-from unistream.connector.iceberg.table import LakeTable
+from unistream.connector.iceberg.table import IcebergSinkTable
 from unistream.port.sink import SinkContext
 
 
 def not_in_former(
-    tables: type[LakeTable],
+    tables: type[IcebergSinkTable],
     former: IcebergCommittable,
     address: TableAddress,
     context: SinkContext,

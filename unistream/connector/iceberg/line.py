@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from unistream.connector.common import changed_target
-from unistream.connector.iceberg.record import Recorded, Records, check_no_other
+from unistream.connector.iceberg.record import IcebergCommitRecord, Records, check_no_other
 from unistream.port.line import Followed, SinkLine
 from unistream.port.sink import SinkContext
 
@@ -19,7 +19,7 @@ STATE_FORMAT: Final = 1
 
 
 class IcebergTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The table after the last commit; see `unistream.connector.common.committing.Target`. `job`: that made
+    """The table after the last commit; see `CommittedTarget`. `job`: that made
     it; "": none has. `until`: the checkpoint up to which its commits are followed."""
 
     address: str
@@ -32,7 +32,7 @@ class IcebergTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_target(
-    target: IcebergTarget, table_id: str | None, last: Recorded | None, context: SinkContext
+    target: IcebergTarget, table_id: str | None, last: IcebergCommitRecord | None, context: SinkContext
 ) -> None:
     """Raises ConfigError unless the table that is there is the remembered one, with all that was committed to
     it. `table_id`: None: there is none. `last`: the last commit of this sink in it."""
@@ -44,7 +44,7 @@ def check_target(
         raise changed_target(f"table {target.address}", context, done, now)
 
 
-def _difference(target: IcebergTarget, table_id: str | None, last: Recorded | None) -> str | None:
+def _difference(target: IcebergTarget, table_id: str | None, last: IcebergCommitRecord | None) -> str | None:
     """What is there instead; None: nothing differs."""
     if table_id is None:
         return "there is no table now"

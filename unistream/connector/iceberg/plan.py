@@ -27,8 +27,8 @@ from unistream.connector.common.columns_by_id import with_id
 from unistream.connector.iceberg.catalog import TableAddress, TableSettings, answering
 from unistream.connector.iceberg.partition import Key, Partitioner, check_readable
 from unistream.connector.iceberg.schema import changes, check_fits, file_schema, iceberg_schema
-from unistream.connector.iceberg.stage import StagedFile
-from unistream.connector.iceberg.table import LakeTable
+from unistream.connector.iceberg.stage import StagedDataFile
+from unistream.connector.iceberg.table import IcebergSinkTable
 
 CODEC: Final = "write.parquet.compression-codec"
 LEVEL: Final = "write.parquet.compression-level"
@@ -55,7 +55,7 @@ def plan_for(
         Unreachable: the catalogue does not answer.
     """
     wanted = iceberg_schema(stream)
-    with LakeTable.opened(address) as lake:
+    with IcebergSinkTable.opened(address) as lake:
         if lake.load() is None:
             if gone is not None:
                 raise gone
@@ -105,7 +105,7 @@ class WritePlan:
         columns = [self._stored(records.column(i), field) for i, field in enumerate(self._fields)]
         return pa.RecordBatch.from_arrays(columns, schema=self._fields)
 
-    def write(self, key: Key, batches: Sequence[pa.RecordBatch], name: str) -> StagedFile:
+    def write(self, key: Key, batches: Sequence[pa.RecordBatch], name: str) -> StagedDataFile:
         """Writes a durable file with these rows.
 
         Raises:
@@ -117,7 +117,7 @@ class WritePlan:
         table = pa.Table.from_batches(batches, self._fields)
         return self._written(path, table, self._partitioner.encoded(key))
 
-    def stage(self, batches: Sequence[pa.RecordBatch], name: str) -> StagedFile:
+    def stage(self, batches: Sequence[pa.RecordBatch], name: str) -> StagedDataFile:
         """A durable file with rows of all partitions, in their order, and with `DELETES` if they have it. No
         snapshot will name it. Raises as `write`."""
         has_deletes = DELETES in batches[0].schema.names
@@ -126,7 +126,7 @@ class WritePlan:
         table = pa.Table.from_batches(held, fields)
         return self._written(self._locations.new_data_location(name), table, ())
 
-    def _written(self, path: str, table: pa.Table, partition: tuple[bytes | None, ...]) -> StagedFile:
+    def _written(self, path: str, table: pa.Table, partition: tuple[bytes | None, ...]) -> StagedDataFile:
         output = self._io.new_output(path)
         try:
             with answering(f"table {self._where}", f"writing {path}"):
@@ -140,7 +140,7 @@ class WritePlan:
         )
         _keep_bounds_that_cannot_be_cut(statistics)
         found = statistics.to_serialized_dict()
-        return StagedFile(
+        return StagedDataFile(
             path=path,
             size=size,
             rows=table.num_rows,

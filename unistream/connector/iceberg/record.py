@@ -39,7 +39,7 @@ _CHANGES: Final = frozenset({"added-data-files", "deleted-data-files", "added-de
 RECORDS_MAX: Final = 1_000  # sinks of one table; one that appends a line of jobs each day needs some 3 years
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+class IcebergCommitRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The last commit of one sink.
 
     Attributes:
@@ -89,14 +89,14 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name, value in made.items() if value}
 
 
-_DECODER: Final = msgspec.json.Decoder(Recorded)
-Records = Mapping[tuple[str, str], Recorded]
+_DECODER: Final = msgspec.json.Decoder(IcebergCommitRecord)
+Records = Mapping[tuple[str, str], IcebergCommitRecord]
 """The last commit of each sink, by its lineage and uid."""
 
 
-def records(where: str, metadata: Any) -> dict[tuple[str, str], Recorded]:
+def records(where: str, metadata: Any) -> dict[tuple[str, str], IcebergCommitRecord]:
     """The last commit of each sink, of a `TableMetadata`. Raises ConfigError: a property is damaged."""
-    found: dict[tuple[str, str], Recorded] = {}
+    found: dict[tuple[str, str], IcebergCommitRecord] = {}
     for one in (*_of_properties(where, metadata.properties), *_of_summaries(metadata)):
         key = one.lineage, one.sink_uid
         if key not in found or found[key].place < one.place:
@@ -104,7 +104,7 @@ def records(where: str, metadata: Any) -> dict[tuple[str, str], Recorded]:
     return found
 
 
-def _of_properties(where: str, properties: Mapping[str, str]) -> Iterator[Recorded]:
+def _of_properties(where: str, properties: Mapping[str, str]) -> Iterator[IcebergCommitRecord]:
     for name, text in properties.items():
         if name.startswith(PROPERTY):
             try:
@@ -116,13 +116,13 @@ def _of_properties(where: str, properties: Mapping[str, str]) -> Iterator[Record
                 ) from error
 
 
-def _of_summaries(metadata: Any) -> Iterator[Recorded]:
+def _of_summaries(metadata: Any) -> Iterator[IcebergCommitRecord]:
     for snapshot in ancestors(metadata):
         if snapshot.summary is None:
             continue
         found = snapshot.summary.additional_properties
         if LINEAGE_KEY in found and SINK_KEY in found and found.get(CHECKPOINT_KEY, "").isdecimal():
-            yield Recorded(
+            yield IcebergCommitRecord(
                 lineage=found[LINEAGE_KEY],
                 sink_uid=found[SINK_KEY],
                 job=found.get(JOB_KEY, ""),
@@ -198,7 +198,7 @@ def next_number(found: Records) -> int:
     return 1 + max((one.number for one in found.values()), default=0)
 
 
-def outdated(found: Records, mine: Recorded) -> list[str]:
+def outdated(found: Records, mine: IcebergCommitRecord) -> list[str]:
     """Properties to be removed by the commit of `mine`: of the sinks that have not committed for longest."""
     others = sorted(
         (one for key, one in found.items() if key != (mine.lineage, mine.sink_uid)),

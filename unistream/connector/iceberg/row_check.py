@@ -14,7 +14,7 @@ import pyarrow as pa
 from unistream.connector.common import beyond_years, reasons_of, uncastable
 from unistream.connector.iceberg.catalog import TableAddress
 from unistream.connector.iceberg.schema import file_schema, iceberg_schema
-from unistream.connector.iceberg.table import LakeTable
+from unistream.connector.iceberg.table import IcebergSinkTable
 from unistream.model.elements import Batch
 
 
@@ -29,7 +29,7 @@ class IcebergRowCheck:
 
     def open(self) -> None:
         """Asks the catalog which columns may be null; a table that is made later is as the stream."""
-        with LakeTable.opened(self._address) as lake:
+        with IcebergSinkTable.opened(self._address) as lake:
             if lake.load() is not None:
                 fields = lake.table.schema().fields
                 self._optional = frozenset(field.name for field in fields if not field.required)

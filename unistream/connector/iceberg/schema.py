@@ -122,7 +122,7 @@ def _type(column: str, kind: pa.DataType, ids: Iterator[int]) -> IcebergType:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class SchemaChange:
     """What a table would have to change, so that a stream fits it. `is_new`: the column at `path` is not
     there; otherwise its type is too narrow."""
 
@@ -135,7 +135,7 @@ class Change:
         return self.held is None
 
 
-def changes(table: str, held: Schema, wanted: Schema) -> list[Change]:
+def changes(table: str, held: Schema, wanted: Schema) -> list[SchemaChange]:
     """Raises ConfigError: no change that keeps older files readable would do."""
     return list(_of_struct(table, held.as_struct(), wanted.as_struct(), ()))
 
@@ -156,12 +156,14 @@ def check_fits(table: str, held: Schema, wanted: Schema) -> None:
         )
 
 
-def _of_struct(table: str, held: StructType, wanted: StructType, path: tuple[str, ...]) -> Iterator[Change]:
+def _of_struct(
+    table: str, held: StructType, wanted: StructType, path: tuple[str, ...]
+) -> Iterator[SchemaChange]:
     known = {field.name: field for field in held.fields}
     for field in wanted.fields:
         at = (*path, field.name)
         if field.name not in known:
-            yield Change(path=at, type=field.field_type)
+            yield SchemaChange(path=at, type=field.field_type)
             continue
         there = known[field.name]
         if there.required and not field.required:
@@ -179,7 +181,9 @@ def _of_struct(table: str, held: StructType, wanted: StructType, path: tuple[str
             )
 
 
-def _of_type(table: str, held: IcebergType, wanted: IcebergType, path: tuple[str, ...]) -> Iterator[Change]:
+def _of_type(
+    table: str, held: IcebergType, wanted: IcebergType, path: tuple[str, ...]
+) -> Iterator[SchemaChange]:
     match held, wanted:
         case StructType(), StructType():
             yield from _of_struct(table, held, wanted, path)
@@ -191,7 +195,7 @@ def _of_type(table: str, held: IcebergType, wanted: IcebergType, path: tuple[str
         case _ if held == wanted or _is_wider(held, wanted):
             return
         case _ if _is_wider(wanted, held) and held.is_primitive:
-            yield Change(path=path, type=wanted, held=held)
+            yield SchemaChange(path=path, type=wanted, held=held)
         case _:
             raise ConfigError(
                 f"table {table}: column {'.'.join(path)!r} is {held}, the stream's is {wanted}; cast it"
@@ -246,7 +250,7 @@ def columns_of(names: Sequence[str]) -> str:
     return ", ".join(names) or "nothing"
 
 
-def evolve(update: Any, wanted: Sequence[Change]) -> None:
+def evolve(update: Any, wanted: Sequence[SchemaChange]) -> None:
     """Adds them to an `UpdateSchema`."""
     for change in wanted:
         if change.is_new:

@@ -164,9 +164,9 @@ class IcebergSink:
                 table is missing or cannot be partitioned so.
             Unreachable: the catalogue does not answer.
         """
-        from unistream.connector.iceberg.table import LakeTable
+        from unistream.connector.iceberg.table import IcebergSinkTable
 
-        with LakeTable.opened(self._address) as lake:
+        with IcebergSinkTable.opened(self._address) as lake:
             table = lake.load()
             if table is None and not self._settings.create:
                 raise ConfigError(f"table {self._address.text} does not exist, and the sink has create=False")
@@ -238,18 +238,18 @@ class IcebergSink:
 
     def _records(self) -> Any:
         from unistream.connector.iceberg.record import records
-        from unistream.connector.iceberg.table import LakeTable
+        from unistream.connector.iceberg.table import IcebergSinkTable
 
-        with LakeTable.opened(self._address) as lake:
+        with IcebergSinkTable.opened(self._address) as lake:
             table = lake.load()
             return {} if table is None else records(self._address.table, table.metadata)
 
     def description(self) -> TableDescription | None:
         """See `unistream.port.sink.DescribesTable`: from the table's metadata."""
         from unistream.connector.iceberg.schema import arrow_schema
-        from unistream.connector.iceberg.table import LakeTable
+        from unistream.connector.iceberg.table import IcebergSinkTable
 
-        with LakeTable.opened(self._address) as lake:
+        with IcebergSinkTable.opened(self._address) as lake:
             table = lake.load()
             return None if table is None else TableDescription(arrow_schema(table.schema()), lake.row_count())
 
@@ -267,9 +267,9 @@ class IcebergSink:
     @contextmanager
     def _existing(self) -> Iterator[Any]:
         """The table. Raises ConfigError: there is none."""
-        from unistream.connector.iceberg.table import LakeTable
+        from unistream.connector.iceberg.table import IcebergSinkTable
 
-        with LakeTable.opened(self._address) as lake:
+        with IcebergSinkTable.opened(self._address) as lake:
             table = lake.load()
             if table is None:
                 raise ConfigError(f"table {self._address.text} does not exist")

@@ -53,14 +53,14 @@ from unistream.base.errors import ConfigError
 from unistream.connector.iceberg.merge import merged, schema_of
 from unistream.connector.iceberg.partition import decoded
 from unistream.connector.iceberg.record import BRANCH
-from unistream.connector.iceberg.stage import IcebergCommittable, StagedFile
+from unistream.connector.iceberg.stage import IcebergCommittable, StagedDataFile
 
 COMPRESSION: Final = "write.avro.compression-codec"
 RANDOM_BITS: Final = 12  # below a time in ms: an id stays exact as a floating-point number until 2039
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedSnapshot:
     """A snapshot whose files are written, and which no table has yet. `written`: these files."""
 
     snapshot_id: int
@@ -70,7 +70,7 @@ class Prepared:
 
 
 @dataclass(slots=True)
-class _Parts:
+class _SnapshotFiles:
     """The files of one snapshot, as it is made."""
 
     table: Any
@@ -118,7 +118,7 @@ def prepare(
     properties: Mapping[str, str],
     removed_properties: Sequence[str] = (),
     removed: Mapping[str, frozenset[str]] = MappingProxyType({}),
-) -> Prepared:
+) -> PreparedSnapshot:
     """Writes the manifests of a snapshot behind the loaded head of `table`.
 
     Args:
@@ -135,7 +135,7 @@ def prepare(
     """
     metadata = table.metadata
     head = metadata.snapshot_by_name(BRANCH)
-    parts = _Parts(table, snapshot_id)
+    parts = _SnapshotFiles(table, snapshot_id)
     added = list(_added(parts, staged))
     replaced = _partitions(table, [one for one in staged if one.overwrite])
     manifests = [] if head is None else _live(head.manifests(table.io))
@@ -173,12 +173,12 @@ def prepare(
 
 
 def _prepared(
-    parts: _Parts,
+    parts: _SnapshotFiles,
     snapshot: Snapshot,
     head: Snapshot | None,
     properties: Mapping[str, str],
     removed: Sequence[str],
-) -> Prepared:
+) -> PreparedSnapshot:
     updates: list[Any] = [
         AddSnapshotUpdate(snapshot=snapshot),
         SetSnapshotRefUpdate(snapshot_id=snapshot.snapshot_id, ref_name=BRANCH, type=SnapshotRefType.BRANCH),
@@ -186,7 +186,7 @@ def _prepared(
     ]
     if removed:
         updates.append(RemovePropertiesUpdate(removals=list(removed)))
-    return Prepared(
+    return PreparedSnapshot(
         snapshot_id=snapshot.snapshot_id,
         updates=tuple(updates),
         requirements=(
@@ -223,8 +223,8 @@ def check_known(where: str, table: Any, staged: Sequence[IcebergCommittable]) ->
             )
 
 
-def _added(parts: _Parts, staged: Sequence[IcebergCommittable]) -> Iterator[ManifestFile]:
-    by_form: dict[tuple[int, int], list[StagedFile]] = {}
+def _added(parts: _SnapshotFiles, staged: Sequence[IcebergCommittable]) -> Iterator[ManifestFile]:
+    by_form: dict[tuple[int, int], list[StagedDataFile]] = {}
     for one in staged:
         if one.files:
             by_form.setdefault((one.spec_id, one.schema_id), []).extend(one.files)
@@ -246,7 +246,7 @@ def _added(parts: _Parts, staged: Sequence[IcebergCommittable]) -> Iterator[Mani
         yield parts.manifest(spec, schema, entries)
 
 
-def _data_file(file: StagedFile, spec: Any, schema: Any) -> DataFile:
+def _data_file(file: StagedDataFile, spec: Any, schema: Any) -> DataFile:
     made = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=file.path,
@@ -302,7 +302,7 @@ def _is_within(partitions: set[tuple[Any, ...]], file: DataFile) -> bool:
 
 
 def _kept(
-    parts: _Parts, manifests: Sequence[ManifestFile], replaced: Mapping[int, set[tuple[Any, ...]]]
+    parts: _SnapshotFiles, manifests: Sequence[ManifestFile], replaced: Mapping[int, set[tuple[Any, ...]]]
 ) -> Iterator[ManifestFile]:
     """The manifests, without the files of the replaced partitions."""
     for manifest in manifests:
@@ -320,7 +320,7 @@ def _kept(
 
 
 def _filtered(
-    parts: _Parts, manifest: ManifestFile, is_removed: Callable[[DataFile], bool]
+    parts: _SnapshotFiles, manifest: ManifestFile, is_removed: Callable[[DataFile], bool]
 ) -> Iterator[ManifestFile]:
     entries = manifest.fetch_manifest_entry(parts.table.io, discard_deleted=True)
     are_removed = [is_removed(entry.data_file) for entry in entries]

@@ -46,7 +46,7 @@ _WHO: Final = "Iceberg source"
 _A_SOURCE: Final = "an Iceberg source"
 
 
-class _Found(NamedTuple):
+class _TableSchemas(NamedTuple):
     """What the table has, with ids. `read`: the columns of the rows, and of the filter."""
 
     schema: pa.Schema
@@ -151,7 +151,7 @@ class IcebergSource:
         self._interval_ms = 0 if bounded else discovery_interval_ms
         self._split_bytes = split_bytes
         self._selection: Selection | None = None
-        self._found: _Found | None = None
+        self._found: _TableSchemas | None = None
 
     def __repr__(self) -> str:
         return (
@@ -258,20 +258,20 @@ class IcebergSource:
     def _row_filter(self) -> RowFilter:
         return checked_filter(self._groups, self._in_table().read, f"table {self._address.text}")
 
-    def _in_table(self) -> _Found:
+    def _in_table(self) -> _TableSchemas:
         if self._found is None:
             from unistream.connector.iceberg.source_discovery import no_table
             from unistream.connector.iceberg.source_start import IcebergStart, find_begin, find_columns
-            from unistream.connector.iceberg.source_table import SourceTable
-            from unistream.connector.iceberg.table import LakeTable
+            from unistream.connector.iceberg.source_table import IcebergSourceTable
+            from unistream.connector.iceberg.table import IcebergSinkTable
 
             start = msgspec.convert(self._begin, IcebergStart)
             where = f"table {self._address.text}"
-            with LakeTable.opened(self._address) as lake:
+            with IcebergSinkTable.opened(self._address) as lake:
                 loaded = lake.load()
                 if loaded is None:
                     raise no_table(self._address.text)
-                table = SourceTable(where, loaded)
+                table = IcebergSourceTable(where, loaded)
                 columns = find_columns(table, start)
                 if start.bounded:
                     find_begin(table, start)
@@ -279,7 +279,7 @@ class IcebergSource:
             row_filter = checked_filter(self._groups, columns.schema, where)
             others = [name for name in filter_columns(row_filter) if name not in schema.names]
             read = pa.schema([*schema, *columns.selected(others)])
-            self._found = _Found(schema, read, table.keys, table.name_mapping)
+            self._found = _TableSchemas(schema, read, table.keys, table.name_mapping)
         return self._found
 
 

@@ -43,10 +43,15 @@ from unistream.connector.iceberg.source_split import (
     part_of_file,
     whole_file,
 )
-from unistream.connector.iceberg.source_start import Begin, IcebergSourceOptions, find_begin, find_columns
+from unistream.connector.iceberg.source_start import (
+    IcebergSourceOptions,
+    IcebergStartSnapshots,
+    find_begin,
+    find_columns,
+)
 from unistream.connector.iceberg.source_storage import LakeFiles
-from unistream.connector.iceberg.source_table import Added, SourceTable
-from unistream.connector.iceberg.table import LakeTable
+from unistream.connector.iceberg.source_table import Added, IcebergSourceTable
+from unistream.connector.iceberg.table import IcebergSinkTable
 from unistream.model.columns.event_time import is_event_time
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
@@ -58,7 +63,7 @@ SPLITS_AT_ONCE: Final = 100_000  # of later snapshots; the others are found by t
 FOOTERS_AT_ONCE: Final = 16  # read at the same time; an object store answers each in some 20 ms
 
 
-class _Position(msgspec.Struct, frozen=True, kw_only=True):
+class _SnapshotPosition(msgspec.Struct, frozen=True, kw_only=True):
     """The last snapshot that was read; None: the table had none."""
 
     snapshot: int | None
@@ -80,12 +85,12 @@ class IcebergDiscovery:
 
     def find(self, known: KnownSplits | None) -> FoundSplits:
         """Raises ConfigError (see above, and `find_begin`) or Unreachable."""
-        with LakeTable.opened(self._options.address) as lake:
+        with IcebergSinkTable.opened(self._options.address) as lake:
             table = lake.load()
             is_first = known is None or not known.position
             if table is None:
                 raise self._gone() if not is_first else no_table(self._options.address.text)
-            found = SourceTable(self._where, table)
+            found = IcebergSourceTable(self._where, table)
             if known is None or is_first:
                 return self._first(found)
             if known.origin != found.id:
@@ -94,7 +99,7 @@ class IcebergDiscovery:
                     f"and is {found.id}), so the snapshots of the job are of another table; {START_AGAIN}"
                 )
             try:
-                position = msgspec.json.decode(known.position, type=_Position)
+                position = msgspec.json.decode(known.position, type=_SnapshotPosition)
             except msgspec.MsgspecError as error:
                 raise ConfigError(f"the position of an Iceberg source is unreadable: {error}") from error
             return self._following(found, position.snapshot, None)
@@ -102,11 +107,11 @@ class IcebergDiscovery:
     def find_recorded(self, connector: str, name: str) -> tuple[FoundSplits, SourcePositions]:
         """The splits and the recorded positions of the snapshot that is read. Raises ConfigError (also as
         `find_recorded` of `connector.common`) or Unreachable."""
-        with LakeTable.opened(self._options.address) as lake:
+        with IcebergSinkTable.opened(self._options.address) as lake:
             loaded = lake.load()
             if loaded is None:
                 raise no_table(self._options.address.text)
-            table = SourceTable(self._where, loaded)
+            table = IcebergSourceTable(self._where, loaded)
             snapshot = find_begin(table, self._options.start).snapshot
             if snapshot is None:
                 raise ConfigError(f"{self._where}: positions are those of a snapshot, and none is read")
@@ -123,7 +128,7 @@ class IcebergDiscovery:
 
     # --- the first time ---------------------------------------------------------------------------
 
-    def _first(self, table: SourceTable) -> FoundSplits:
+    def _first(self, table: IcebergSourceTable) -> FoundSplits:
         begin = find_begin(table, self._options.start)
         find_columns(table, self._options.start).check_same(self._schema)
         if begin.snapshot is None and (begin.until is not None or not self._options.start.bounded):
@@ -131,7 +136,7 @@ class IcebergDiscovery:
         splits = [] if begin.snapshot is None else self._of_snapshot(table, begin.snapshot)
         return _found(table, splits, begin.position)
 
-    def _of_snapshot(self, table: SourceTable, snapshot: SnapshotFacts) -> list[Split]:
+    def _of_snapshot(self, table: IcebergSourceTable, snapshot: SnapshotFacts) -> list[Split]:
         splits = self._splits(table, table.files(snapshot, self._filter, self._schema), snapshot)
         if len(splits) > SPLITS_MAX:
             raise ConfigError(
@@ -142,7 +147,9 @@ class IcebergDiscovery:
 
     # --- later snapshots --------------------------------------------------------------------------
 
-    def _following(self, table: SourceTable, position: int | None, begin: Begin | None) -> FoundSplits:
+    def _following(
+        self, table: IcebergSourceTable, position: int | None, begin: IcebergStartSnapshots | None
+    ) -> FoundSplits:
         """The splits behind a position. `begin`: of a bounded source, which ends at a snapshot."""
         until = None if begin is None else begin.until
         history = table.history(self._options.start.ref)
@@ -164,7 +171,7 @@ class IcebergDiscovery:
             position = snapshot.id
         return _found(table, splits, position)
 
-    def _added(self, table: SourceTable, snapshot: SnapshotFacts, added: Added) -> list[Split]:
+    def _added(self, table: IcebergSourceTable, snapshot: SnapshotFacts, added: Added) -> list[Split]:
         if snapshot.operation == REPLACE:
             return []
         check_passable(
@@ -181,7 +188,7 @@ class IcebergDiscovery:
 
     def _splits(
         self,
-        table: SourceTable,
+        table: IcebergSourceTable,
         files: Iterable[tuple[LakeFile, tuple[Deletes, ...]]],
         snapshot: SnapshotFacts,
     ) -> list[Split]:
@@ -231,8 +238,8 @@ def no_table(text: str) -> ConfigError:
     return ConfigError(f"table {text} does not exist")
 
 
-def _found(table: SourceTable, splits: Sequence[Split], position: int | None) -> FoundSplits:
-    encoded = msgspec.json.encode(_Position(snapshot=position)).decode()
+def _found(table: IcebergSourceTable, splits: Sequence[Split], position: int | None) -> FoundSplits:
+    encoded = msgspec.json.encode(_SnapshotPosition(snapshot=position)).decode()
     return FoundSplits(splits=tuple(splits), origin=table.id, position=encoded)
 
 

@@ -47,7 +47,7 @@ PLACES: Final = (17, 18, 19)
 about, where they are in theirs, and how long."""
 
 
-class Entry:
+class SourceManifestEntry:
     """One entry of a manifest. `snapshot`: which one has added or deleted it. `manifest`: its path."""
 
     __slots__ = ("file", "is_delete", "manifest", "sequence", "snapshot", "status")
@@ -63,7 +63,7 @@ class Entry:
         self.is_delete = manifest.content == ManifestContent.DELETES
 
 
-def entries_of(io: Any, manifest: ManifestFile) -> list[Entry]:
+def entries_of(io: Any, manifest: ManifestFile) -> list[SourceManifestEntry]:
     """Reads the entries of one manifest. Numbers that it leaves out are its own (sequence number
     inheritance)."""
     with AvroFile[ManifestEntry](
@@ -75,11 +75,11 @@ def entries_of(io: Any, manifest: ManifestFile) -> list[Entry]:
         found = []
         for entry in reader:
             entry.data_file.spec_id = manifest.partition_spec_id
-            found.append(Entry(entry, manifest))
+            found.append(SourceManifestEntry(entry, manifest))
         return found
 
 
-def all_entries(io: Any, manifests: Sequence[ManifestFile]) -> Iterator[Entry]:
+def all_entries(io: Any, manifests: Sequence[ManifestFile]) -> Iterator[SourceManifestEntry]:
     """Reads the entries of several manifests, in their order."""
     if len(manifests) < 2:
         for manifest in manifests:
@@ -90,7 +90,7 @@ def all_entries(io: Any, manifests: Sequence[ManifestFile]) -> Iterator[Entry]:
             yield from found
 
 
-def lake_file(entry: Entry, spec: PartitionSpec, schema: Schema) -> LakeFile:
+def lake_file(entry: SourceManifestEntry, spec: PartitionSpec, schema: Schema) -> LakeFile:
     """A data file. `schema`: has the columns that partitions are of, unless somebody has dropped them."""
     file = entry.file
     constants, unreadable = _constants(file, spec, schema)
@@ -116,7 +116,7 @@ def partition_of(file: DataFile, spec: PartitionSpec) -> tuple[Any, ...]:
     return spec.spec_id, values_of(file.partition)
 
 
-def delete_file(entry: Entry, spec: PartitionSpec) -> DeleteFile:
+def delete_file(entry: SourceManifestEntry, spec: PartitionSpec) -> DeleteFile:
     """A file with deletes. Those of an unpartitioned spec are of the whole table, if they are by equality."""
     file = entry.file
     whole = all(isinstance(field.transform, VoidTransform) for field in spec.fields)

@@ -18,10 +18,10 @@ from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.parquet_files import parquet_file
 from unistream.connector.common import (
     DELETED,
-    Chunk,
+    RowChunk,
     RowFilter,
     SplitReader,
-    Unit,
+    UnitRows,
     chunks,
     decoded_split,
     filter_columns,
@@ -89,7 +89,7 @@ class Decoder:
         self._mapping = name_mapping(self._where, spec.mapping)
         self._deleted = DeletedRows(self._where, self._files, spec.keys, self._mapping)
 
-    def decode(self, split: IcebergSplit) -> Iterator[Chunk[IcebergSplit]]:
+    def decode(self, split: IcebergSplit) -> Iterator[RowChunk[IcebergSplit]]:
         """The remaining rows of the split.
 
         Raises:
@@ -106,7 +106,7 @@ class Decoder:
                 for chunk in chunks(split, opened.units(deleted)):
                     rows = selected_rows(self._spec.row_filter, without_deleted(chunk.records))
                     if rows.num_rows:
-                        yield Chunk(rows.select(self._spec.schema.names), chunk.next)
+                        yield RowChunk(rows.select(self._spec.schema.names), chunk.next)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise  # the storage; Arrow reports damaged pages as an OSError without a number
@@ -148,7 +148,7 @@ class _File:
             if (id_ := id_of(one)) is not None and id_ in held
         }
 
-    def units(self, deleted: Callable[[pa.Table, int], pa.Array] | None) -> Iterator[Unit]:
+    def units(self, deleted: Callable[[pa.Table, int], pa.Array] | None) -> Iterator[UnitRows]:
         """The rows of its row groups that may have selected ones, in the columns of the table."""
         names = list(dict.fromkeys(one.name for one in self.stored.values()))
         columns = names or self.parquet.schema_arrow.names[:1]  # the number of rows, if nothing else

@@ -8,8 +8,8 @@ from unistream.connector.iceberg.catalog import TableAddress
 from unistream.connector.iceberg.source_discovery import no_table
 from unistream.connector.iceberg.source_split import file_bounds
 from unistream.connector.iceberg.source_start import IcebergStart, find_begin, find_columns
-from unistream.connector.iceberg.source_table import SourceTable
-from unistream.connector.iceberg.table import LakeTable
+from unistream.connector.iceberg.source_table import IcebergSourceTable
+from unistream.connector.iceberg.table import IcebergSinkTable
 from unistream.model.columns.event_time import event_times, is_event_time
 
 
@@ -20,11 +20,11 @@ def time_span(address: TableAddress, start: IcebergStart, column: str) -> tuple[
         ConfigError: no table, snapshot or column.
         Unreachable: the catalog or the storage failed.
     """
-    with LakeTable.opened(address) as lake:
+    with IcebergSinkTable.opened(address) as lake:
         loaded = lake.load()
         if loaded is None:
             raise no_table(address.text)
-        table = SourceTable(f"table {address.text}", loaded)
+        table = IcebergSourceTable(f"table {address.text}", loaded)
         columns = find_columns(table, start)
         columns.check_readable(column)
         kind = columns.schema.field(column).type

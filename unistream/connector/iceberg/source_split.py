@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
-from unistream.connector.common import Bounds, RowGroupRange, constant_bounds, encoded_split
+from unistream.connector.common import ColumnStatistics, RowGroupRange, constant_bounds, encoded_split
 from unistream.connector.common.columns_by_id import id_of
 from unistream.connector.common.single_values import bound_value
 from unistream.model.columns.event_time import event_times
@@ -218,18 +218,18 @@ def part_of_file(whole: IcebergSplit, found: RowGroupRange) -> IcebergSplit:
     )
 
 
-def file_bounds(file: LakeFile, schema: pa.Schema, column: str) -> Bounds:
+def file_bounds(file: LakeFile, schema: pa.Schema, column: str) -> ColumnStatistics:
     """What the manifest says of a column in a file. `schema`: with ids."""
     field = schema.field(column)
     id_ = id_of(field)
     if id_ is None:
-        return Bounds()
+        return ColumnStatistics()
     if id_ in file.constants:
         value = file.constants[id_]
         known = bound_value(value, field.type)
         if value is None or known is not None:
             return constant_bounds(known)
-    return Bounds(
+    return ColumnStatistics(
         least=bound_value(file.least.get(id_), field.type),
         greatest=bound_value(file.greatest.get(id_), field.type),
         nulls=file.nulls.get(id_),

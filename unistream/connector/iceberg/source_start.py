@@ -14,7 +14,7 @@ from unistream.connector.common import RowFilter, checked_filter, read_schema
 from unistream.connector.iceberg.catalog import TableAddress
 from unistream.connector.iceberg.source_log import History, SnapshotFacts, current_at
 from unistream.connector.iceberg.source_schema import TableColumns
-from unistream.connector.iceberg.source_table import SourceTable
+from unistream.connector.iceberg.source_table import IcebergSourceTable
 
 
 class IcebergStart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,7 +49,7 @@ class IcebergSourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begin:
+class IcebergStartSnapshots:
     """Where a source begins.
 
     Attributes:
@@ -63,7 +63,7 @@ class Begin:
     until: SnapshotFacts | None = None
 
 
-def find_columns(table: SourceTable, start: IcebergStart) -> TableColumns:
+def find_columns(table: IcebergSourceTable, start: IcebergStart) -> TableColumns:
     """The columns of the newest schema; of an older snapshot, or a tag, those that it was written with.
     Raises ConfigError: there is no such snapshot."""
     if not start.bounded or (start.snapshot_id is None and start.timestamp_ms is None):
@@ -72,7 +72,7 @@ def find_columns(table: SourceTable, start: IcebergStart) -> TableColumns:
     return table.columns(_read_one(table, start))
 
 
-def find_begin(table: SourceTable, start: IcebergStart) -> Begin:
+def find_begin(table: IcebergSourceTable, start: IcebergStart) -> IcebergStartSnapshots:
     """Raises ConfigError: no such snapshot, time, branch or tag."""
     history = table.history(start.ref)
     if not start.bounded and table.is_tag(start.ref):
@@ -82,22 +82,22 @@ def find_begin(table: SourceTable, start: IcebergStart) -> Begin:
         )
     match start:
         case IcebergStart(starting_snapshot="latest"):
-            return Begin(snapshot=None, position=history.head)
+            return IcebergStartSnapshots(snapshot=None, position=history.head)
         case IcebergStart(starting_snapshot="earliest"):
-            return Begin(snapshot=None, position=None)
+            return IcebergStartSnapshots(snapshot=None, position=None)
         case IcebergStart(starting_snapshot=int(snapshot_id)):
-            return Begin(snapshot=None, position=history.before(snapshot_id))
+            return IcebergStartSnapshots(snapshot=None, position=history.before(snapshot_id))
         case IcebergStart(starting_timestamp_ms=int(at_ms)):
-            return Begin(snapshot=None, position=history.since(at_ms))
+            return IcebergStartSnapshots(snapshot=None, position=history.since(at_ms))
         case IcebergStart(bounded=False, after_snapshot=int(snapshot_id)):
-            return Begin(snapshot=None, position=snapshot_id)
+            return IcebergStartSnapshots(snapshot=None, position=snapshot_id)
     snapshot = _read_one(table, start)
     if start.after_snapshot is not None:
-        return Begin(snapshot=None, position=start.after_snapshot, until=snapshot)
-    return Begin(snapshot=snapshot, position=None if snapshot is None else snapshot.id)
+        return IcebergStartSnapshots(snapshot=None, position=start.after_snapshot, until=snapshot)
+    return IcebergStartSnapshots(snapshot=snapshot, position=None if snapshot is None else snapshot.id)
 
 
-def _read_one(table: SourceTable, start: IcebergStart) -> SnapshotFacts | None:
+def _read_one(table: IcebergSourceTable, start: IcebergStart) -> SnapshotFacts | None:
     """The snapshot that is read; None: the table has none yet."""
     history: History = table.history(start.ref)
     if start.snapshot_id is not None:

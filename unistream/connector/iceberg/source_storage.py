@@ -9,7 +9,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.os_failures import stays
 from unistream.connector.iceberg.catalog import TableAddress, answering
-from unistream.connector.iceberg.table import LakeTable
+from unistream.connector.iceberg.table import IcebergSinkTable
 
 
 class LakeFiles:
@@ -60,7 +60,7 @@ class LakeFiles:
 
     def _open(self, path: str) -> pa.NativeFile:
         if self._io is None:
-            with LakeTable.opened(self._address) as lake:
+            with IcebergSinkTable.opened(self._address) as lake:
                 table = lake.load()
                 if table is None:
                     raise ConfigError(f"table {self._address.text} does not exist")

@@ -33,12 +33,17 @@ from pyiceberg.transforms import TruncateTransform
 from unistream.base.errors import ConfigError
 from unistream.connector.common import RowFilter, find_recorded, may_select
 from unistream.connector.common.columns_by_id import id_of
-from unistream.connector.common.row_filter import Term
+from unistream.connector.common.row_filter import FilterTerm
 from unistream.connector.iceberg.catalog import answering
 from unistream.connector.iceberg.merge import schema_of
 from unistream.connector.iceberg.record import BRANCH, owner_in, owner_name, recorded_commits
 from unistream.connector.iceberg.source_log import History, SnapshotFacts
-from unistream.connector.iceberg.source_manifests import Entry, all_entries, delete_file, lake_file
+from unistream.connector.iceberg.source_manifests import (
+    SourceManifestEntry,
+    all_entries,
+    delete_file,
+    lake_file,
+)
 from unistream.connector.iceberg.source_schema import TableColumns, key_columns, table_columns
 from unistream.connector.iceberg.source_split import DeleteIndex, Deletes, LakeFile, check_format, file_bounds
 from unistream.model.positions import SourcePositions
@@ -65,7 +70,7 @@ class Added:
     inherits: bool
 
 
-class SourceTable:
+class IcebergSourceTable:
     """One table, as of the last look at it.
 
     Args:
@@ -194,10 +199,10 @@ class SourceTable:
         inherits = len(new) < len(manifests) or any(one.status != "added" for one in entries)
         return Added(files, removed, inherits)
 
-    def _live(self, manifests: Sequence[Any]) -> Iterator[Entry]:
+    def _live(self, manifests: Sequence[Any]) -> Iterator[SourceManifestEntry]:
         return (one for one in all_entries(self._table.io, manifests) if one.status != "deleted")
 
-    def _lake_file(self, entry: Entry) -> LakeFile:
+    def _lake_file(self, entry: SourceManifestEntry) -> LakeFile:
         spec = self._table.specs()[entry.file.spec_id]
         if spec.spec_id not in self._spec_schemas:
             self._spec_schemas[spec.spec_id] = schema_of(self._table, spec) or self._table.schema()
@@ -205,7 +210,7 @@ class SourceTable:
         check_format(self._where, file)
         return file
 
-    def _delete_file(self, entry: Entry) -> Any:
+    def _delete_file(self, entry: SourceManifestEntry) -> Any:
         return delete_file(entry, self._table.specs()[entry.file.spec_id])
 
 
@@ -279,7 +284,7 @@ def _expression(
     return found
 
 
-def _term(term: Term, name: str | None) -> BooleanExpression:
+def _term(term: FilterTerm, name: str | None) -> BooleanExpression:
     """The expression of one condition. `name`: of the column in the schema."""
     if name is None or not _has_literal(term):
         return AlwaysTrue()
@@ -298,7 +303,7 @@ def _literal(value: Any, kind: pa.DataType) -> Any:
     return f"{value:.{kind.scale}f}" if isinstance(value, Decimal) else value
 
 
-def _has_literal(term: Term) -> bool:
+def _has_literal(term: FilterTerm) -> bool:
     """Pyiceberg compares partitions with such values. Not floats, which it reads with another precision."""
     kind = term.kind
     if pa.types.is_decimal(kind):

@@ -19,7 +19,7 @@ TARGET_FILE_BYTES: Final = 64 * MIB
 COMMITTABLE_FORMAT: Final = 2  # since 2: upsert
 
 
-class StagedFile(msgspec.Struct, frozen=True, kw_only=True):
+class StagedDataFile(msgspec.Struct, frozen=True, kw_only=True):
     """A closed Parquet file.
 
     Attributes:
@@ -62,7 +62,7 @@ class IcebergCommittable(msgspec.Struct, frozen=True, kw_only=True):
     table_id: str
     schema_id: int
     spec_id: int
-    files: tuple[StagedFile, ...]
+    files: tuple[StagedDataFile, ...]
     checkpoint_id: int
     subtask: int
     overwrite: bool = False

@@ -27,7 +27,7 @@ from unistream.connector.common import Conflict, Unknown
 from unistream.connector.iceberg.catalog import FORMAT_VERSION_MAX, TableAddress, answering, open_catalog
 from unistream.connector.iceberg.partition import partition_spec
 from unistream.connector.iceberg.record import CHECKPOINT_KEY, LINEAGE_KEY, SINK_KEY, ancestors
-from unistream.connector.iceberg.schema import Change, evolve
+from unistream.connector.iceberg.schema import SchemaChange, evolve
 
 CREATE_ATTEMPTS: Final = 3
 CREATED_WITH: Final = {
@@ -36,7 +36,7 @@ CREATED_WITH: Final = {
 }
 
 
-class LakeTable:
+class IcebergSinkTable:
     """One table; its catalogue stays open until `close`."""
 
     def __init__(self, address: TableAddress) -> None:
@@ -112,7 +112,7 @@ class LakeTable:
             except TableAlreadyExistsError:
                 self._table = None
 
-    def evolve(self, wanted: Sequence[Change]) -> bool:
+    def evolve(self, wanted: Sequence[SchemaChange]) -> bool:
         """Makes these changes of its schema. False: somebody else was faster; the table is loaded again."""
         with answering(self._where, "changing its columns"):
             try:

@@ -52,8 +52,8 @@ from unistream.connector.iceberg.source_split import (
     whole_file,
 )
 from unistream.connector.iceberg.source_storage import LakeFiles
-from unistream.connector.iceberg.source_table import SourceTable
-from unistream.connector.iceberg.stage import IcebergCommittable, StagedFile
+from unistream.connector.iceberg.source_table import IcebergSourceTable
+from unistream.connector.iceberg.stage import IcebergCommittable, StagedDataFile
 
 LISTED_MAX: Final = 200  # keys by which files are chosen one by one; more: by the least and the greatest one
 
@@ -70,7 +70,7 @@ class Rewritten:
 
     schema_id: int
     spec_id: int
-    files: tuple[StagedFile, ...]
+    files: tuple[StagedDataFile, ...]
     removed: Mapping[str, frozenset[str]]
 
     def instead_of(self, staged: Sequence[IcebergCommittable]) -> IcebergCommittable:
@@ -80,7 +80,7 @@ class Rewritten:
         )
 
 
-class KeyedRows:
+class UpsertRows:
     """The rows of a checkpoint, as they go into a table.
 
     Args:
@@ -158,8 +158,8 @@ class KeyedRows:
 
     def _write(
         self, plan: WritePlan, reading: _Reading, rows: _NewRows, old: Sequence[_Old]
-    ) -> tuple[StagedFile, ...]:
-        files: list[StagedFile] = []
+    ) -> tuple[StagedDataFile, ...]:
+        files: list[StagedDataFile] = []
 
         def write_out(key: Key, batches: list[pa.RecordBatch]) -> None:
             files.append(plan.write(key, batches, self._file_name()))
@@ -191,7 +191,7 @@ class KeyedRows:
         yield from rows.written.filter(pa.array(left)).to_batches()
 
 
-def _rewritten(plan: WritePlan, files: tuple[StagedFile, ...], old: Sequence[_Old]) -> Rewritten:
+def _rewritten(plan: WritePlan, files: tuple[StagedDataFile, ...], old: Sequence[_Old]) -> Rewritten:
     removed: dict[str, set[str]] = {}
     for one in old:
         removed.setdefault(one.file.manifest, set()).add(one.file.path)
@@ -221,7 +221,7 @@ class _Reading:
         self._where = where
         self._address = address
         self.table = table
-        self._source = SourceTable(where, table)
+        self._source = IcebergSourceTable(where, table)
         self._files = LakeFiles(address)
         self._files.use(table.io)
         columns = self._source.columns(None)
@@ -251,7 +251,7 @@ class _Reading:
     def rows_of(self, one: _Old) -> Iterator[pa.RecordBatch]:
         return (chunk.records for chunk in self._all.decode(one.split))
 
-    def staged(self, file: StagedFile, has_deletes: bool) -> Iterator[pa.RecordBatch]:
+    def staged(self, file: StagedDataFile, has_deletes: bool) -> Iterator[pa.RecordBatch]:
         """Reads the rows of a staged file, in the columns of the table, with `DELETES` if they have it."""
         split = IcebergSplit(snapshot=0, path=file.path, size=file.size)
         return (chunk.records for chunk in self._decoder(self.staged_schema(has_deletes)).decode(split))

@@ -26,7 +26,7 @@ from unistream.connector.common import (
 )
 from unistream.connector.iceberg.buffers import Key, PartitionBuffers
 from unistream.connector.iceberg.catalog import TableAddress, TableSettings
-from unistream.connector.iceberg.stage import IcebergCommittable, StagedFile, encode_committable
+from unistream.connector.iceberg.stage import IcebergCommittable, StagedDataFile, encode_committable
 from unistream.model.elements import Batch
 from unistream.model.metric_names import ROWS_SENT
 from unistream.port.sink import SinkContext
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 STATE_FORMAT: Final = 1
 
 
-class WriterState(msgspec.Struct, frozen=True, kw_only=True):
+class IcebergWriterState(msgspec.Struct, frozen=True, kw_only=True):
     """The table that a writer has staged files for, so that its successor does not make another one in the
     place of one that was removed."""
 
@@ -46,7 +46,7 @@ class WriterState(msgspec.Struct, frozen=True, kw_only=True):
     format: int = STATE_FORMAT
 
 
-_STATES: Final = msgspec.msgpack.Decoder(WriterState)
+_STATES: Final = msgspec.msgpack.Decoder(IcebergWriterState)
 
 
 class IcebergWriter:
@@ -78,12 +78,12 @@ class IcebergWriter:
         self._upsert = upsert
         self._delete_when = delete_when
         self._context: SinkContext | None = None
-        self._known: WriterState | None = None
+        self._known: IcebergWriterState | None = None
         self._source_schema: pa.Schema | None = None
         self._plan_for: Callable[..., WritePlan] | None = None
         self._plan: WritePlan | None = None
         self._buffers = PartitionBuffers(target_file_bytes, self._write_out)
-        self._staged: list[StagedFile] = []
+        self._staged: list[StagedDataFile] = []
 
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
         """Flushed rows are in committables, the others are replayed. Raises ConfigError: partitions cannot be
@@ -147,7 +147,7 @@ class IcebergWriter:
     def snapshot_state(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
         known = self._known
         if self._plan is not None:
-            known = WriterState(address=self._address.text, table_id=self._plan.table_id)
+            known = IcebergWriterState(address=self._address.text, table_id=self._plan.table_id)
         return () if known is None else (msgspec.msgpack.encode(known),)
 
     def close(self) -> None:

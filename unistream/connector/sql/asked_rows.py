@@ -18,11 +18,11 @@ from sqlalchemy.exc import DBAPIError
 from unistream.connector.common import sqlstate
 from unistream.connector.sql.columns import sql_type
 from unistream.connector.sql.constraints import Constraints
-from unistream.connector.sql.database import Database, of_driver
+from unistream.connector.sql.database import SinkDatabase, of_driver
 from unistream.connector.sql.failures import OF_ROWS
 from unistream.connector.sql.key_forms import KeyForm, key_forms
 from unistream.connector.sql.questions import BAD, IN, LABEL, PLACE, ROWS, SEEN, Questions, Quoting
-from unistream.connector.sql.statements import Target, commits_table
+from unistream.connector.sql.statements import SqlTableName, commits_table
 from unistream.model.columns.column_names import distinct
 
 
@@ -30,7 +30,12 @@ class AskedRows:
     """Asks about the rows of one subtask. `schema`: of the rows. The caller closes it, and the database."""
 
     def __init__(
-        self, database: Database, target: Target, found: Constraints, key: Sequence[str], schema: pa.Schema
+        self,
+        database: SinkDatabase,
+        target: SqlTableName,
+        found: Constraints,
+        key: Sequence[str],
+        schema: pa.Schema,
     ) -> None:
         self._database = database
         self._target = target
@@ -101,7 +106,7 @@ class AskedRows:
         commits = commits_table(schema)
         c = commits.c
         with self._transaction() as connection:
-            if not self._database.has_table(connection, Target(commits.name, schema)):
+            if not self._database.has_table(connection, SqlTableName(commits.name, schema)):
                 return 0
             own = (c.lineage == lineage) & (c.sink_uid == sink_uid)
             return int(connection.execute(select(c.label).where(own)).scalar_one_or_none() or 0)

@@ -22,18 +22,18 @@ from unistream.connector.common import (
     rewound,
     uncommitted_elsewhere,
 )
-from unistream.connector.sql.database import Database
+from unistream.connector.sql.database import SinkDatabase
 from unistream.connector.sql.group_log import SqlGroupLog
-from unistream.connector.sql.identity import Tables, is_another, tables
+from unistream.connector.sql.identity import TableIdentity, is_another, tables
 from unistream.connector.sql.key_forms import key_forms
-from unistream.connector.sql.line import CHECKPOINT_BITS, Recorded, checkpoint_of, foreign, recorded
+from unistream.connector.sql.line import CHECKPOINT_BITS, SqlCommitRecord, checkpoint_of, foreign, recorded
 from unistream.connector.sql.stage import SqlCommittable, SqlTable, decode_committable
 from unistream.connector.sql.statements import (
     COMMITS,
     DELETED,
     IDENTITY,
     OURS,
-    Target,
+    SqlTableName,
     commits_table,
     count_part,
     move,
@@ -56,7 +56,7 @@ REPLACED: Final = (
 )
 
 
-class Remembered(msgspec.Struct, frozen=True, kw_only=True):
+class SqlCommitterState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a committer: the job whose commits up to `until` it follows, and the last one of the
     sink."""
 
@@ -78,8 +78,8 @@ class SqlCommitter:
         self._target = table.target
         self._on_rewind = on_rewind
         self._on_foreign = on_foreign
-        self._database: Database | None = None
-        self._remembered: Remembered | None = None
+        self._database: SinkDatabase | None = None
+        self._remembered: SqlCommitterState | None = None
         self._line: SinkLine[str] | None = None
         self._tidied: set[str] = set()  # staging tables without rows of former jobs
         self._rewinds = 0
@@ -93,7 +93,7 @@ class SqlCommitter:
         return str(self._table.without_password().url)
 
     def restore_state(self, items: Sequence[bytes]) -> None:
-        found = [msgspec.json.decode(item, type=Remembered) for item in items]
+        found = [msgspec.json.decode(item, type=SqlCommitterState) for item in items]
         self._remembered = max(found, key=lambda one: one.label, default=None)
 
     def snapshot_state(self) -> Sequence[bytes]:
@@ -105,7 +105,7 @@ class SqlCommitter:
         remembered = self._remembered
         known = None if remembered is None else Followed(remembered.job, remembered.until)
         self._line = SinkLine(f"table {self._target}", context, str, known)
-        self._database = Database(self._table.url)
+        self._database = SinkDatabase(self._table.url)
         self._address = self._table.address
         self._commits = commits_table(self._target.schema)
         self._database.create(self._commits)
@@ -203,7 +203,7 @@ class SqlCommitter:
         `moved`: rows of the checkpoints that the transaction has committed."""
         if not self._context.checkpointing:
             for stage in {one.stage for parts in given.values() for one in parts}:
-                self._opened.drop_empty(Target(stage, self._target.schema))
+                self._opened.drop_empty(SqlTableName(stage, self._target.schema))
         if moved:
             self._note(max(moved))
         visible = tuple(
@@ -219,7 +219,7 @@ class SqlCommitter:
             database.close()
 
     @property
-    def _opened(self) -> Database:
+    def _opened(self) -> SinkDatabase:
         assert self._database is not None, "open() comes first"
         return self._database
 
@@ -230,14 +230,14 @@ class SqlCommitter:
 
     # --- in a transaction ---------------------------------------------------------------------------
 
-    def _last(self, connection: Connection) -> Recorded | None:
+    def _last(self, connection: Connection) -> SqlCommitRecord | None:
         """The last commit of this sink."""
         c, context = self._commits.c, self._context
         own = (c.lineage == context.lineage) & (c.sink_uid == context.sink_uid)
         row = connection.execute(select(self._commits).where(own)).one_or_none()
         return None if row is None else recorded(row._mapping)
 
-    def _begin_again(self, last: Recorded) -> Recorded:
+    def _begin_again(self, last: SqlCommitRecord) -> SqlCommitRecord:
         """Notes an allowed rewind before a checkpoint gets an id that was used before: a job that dies
         between its first new checkpoint and the commit of that would else find it committed."""
         context = self._context
@@ -259,7 +259,7 @@ class SqlCommitter:
         self._rewinds = begun.rewinds
         return begun
 
-    def _check(self, connection: Connection, last: Recorded | None) -> None:
+    def _check(self, connection: Connection, last: SqlCommitRecord | None) -> None:
         """Raises ConfigError, Fenced: this job may not commit behind `last`."""
         self._opened_line.check(
             None if last is None else last.job,
@@ -274,10 +274,10 @@ class SqlCommitter:
         if others and self._on_foreign == "refuse":
             raise foreign(f"table {self._target}", others)
 
-    def _tables(self, connection: Connection) -> Tables:
+    def _tables(self, connection: Connection) -> TableIdentity:
         return tables(self._opened, connection, self._target)
 
-    def _check_removed(self, found: Tables, last: Recorded | None) -> None:
+    def _check_removed(self, found: TableIdentity, last: SqlCommitRecord | None) -> None:
         """Raises ConfigError: what the restored checkpoint, or the last commit, knows to be there is not."""
         remembered, where = self._remembered, f"table {self._target}"
         if remembered is not None and remembered.address == self._address:
@@ -306,7 +306,7 @@ class SqlCommitter:
 
     def _create_target(self, connection: Connection, parts: Sequence[SqlCommittable]) -> None:
         """Creates the target with the columns of the staging table, unless it is there."""
-        found = self._opened.columns_in(connection, Target(parts[0].stage, self._target.schema))
+        found = self._opened.columns_in(connection, SqlTableName(parts[0].stage, self._target.schema))
         types = {name: found[name]["type"] for name in parts[0].columns if name in found}
         if types:
             target_table(self._target, types, self._table.key).create(connection, checkfirst=True)
@@ -365,7 +365,7 @@ class SqlCommitter:
                 self._tidied.add(stage)
 
     def _record(
-        self, connection: Connection, permit: CommitPermit, checkpoint_id: CheckpointId, before: Tables
+        self, connection: Connection, permit: CommitPermit, checkpoint_id: CheckpointId, before: TableIdentity
     ) -> None:
         """Raises ConfigError: the rows went into another table than was there `before` them: its name was
         looked up again when a transaction that had dropped it let this one go on."""
@@ -398,12 +398,12 @@ class SqlCommitter:
 
     def _remember(self, job: str, checkpoint: int, label: int) -> None:
         followed = self._opened_line.remembered(job, checkpoint)
-        self._remembered = Remembered(
+        self._remembered = SqlCommitterState(
             job=followed.job, until=followed.until, address=self._address, label=label
         )
 
     def _has_stage(self, connection: Connection, stage: str) -> bool:
-        return self._opened.has_table(connection, Target(stage, self._target.schema))
+        return self._opened.has_table(connection, SqlTableName(stage, self._target.schema))
 
     def _stage(self, one: SqlCommittable) -> Any:
         """The staging table of a committable."""

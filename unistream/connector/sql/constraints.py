@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, inspect, text
 
-from unistream.connector.sql.database import Database
+from unistream.connector.sql.database import SinkDatabase
 from unistream.connector.sql.sqlite_indexes import unique_indexes
-from unistream.connector.sql.statements import Target
+from unistream.connector.sql.statements import SqlTableName
 
 _UNIQUE: Final = text("""
 SELECT c.relname, i.indpred IS NULL AND i.indexprs IS NULL AND i.indisunique
@@ -101,7 +101,11 @@ class Constraints:
 
 
 def constraints(
-    database: Database, connection: Connection, target: Target, columns: Collection[str], key: Sequence[str]
+    database: SinkDatabase,
+    connection: Connection,
+    target: SqlTableName,
+    columns: Collection[str],
+    key: Sequence[str],
 ) -> Constraints:
     """Finds the constraints of a table. `columns`: of the rows; `key`: with which they replace each other.
     The key itself refuses none."""
@@ -135,7 +139,7 @@ def constraints(
 
 
 def _of_sqlite(
-    connection: Connection, target: Target, columns: Collection[str], key: Sequence[str]
+    connection: Connection, target: SqlTableName, columns: Collection[str], key: Sequence[str]
 ) -> Constraints:
     """Finds the constraints of a table of SQLite, which checks foreign keys only for programs that ask it to:
     the sink does not."""

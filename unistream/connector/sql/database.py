@@ -43,7 +43,7 @@ from unistream.connector.common import sqlstate
 from unistream.connector.sql.columns import csv_pieces, python_rows
 from unistream.connector.sql.failures import LOCK_TIMEOUT_MS, STATEMENT_TIMEOUT_MS, Limit, failure
 from unistream.connector.sql.sqlite_indexes import unique_indexes
-from unistream.connector.sql.statements import Target
+from unistream.connector.sql.statements import SqlTableName
 from unistream.model.lineage import LineageDataset
 
 _LOG: Final = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ def not_tried(dialect: str) -> str:
     return f"it is for PostgreSQL and SQLite; with {name} its promise was not tried"
 
 
-def dataset_of(where: URL, target: Target) -> LineageDataset:
+def dataset_of(where: URL, target: SqlTableName) -> LineageDataset:
     """A table, for catalogues: a sink and a source of one table have the same."""
     if where.get_backend_name() == "sqlite":
         return LineageDataset("file", f"{where.database}/{target}", "sqlite")
@@ -119,7 +119,7 @@ def dataset_of(where: URL, target: Target) -> LineageDataset:
     return LineageDataset(namespace, f"{where.database}.{target.schema or 'public'}.{target.name}")
 
 
-class Database:
+class SinkDatabase:
     """The connections of one sink, which one thread uses. The caller closes it."""
 
     def __init__(self, url: str | Secret) -> None:
@@ -190,7 +190,7 @@ class Database:
     def add_column(self, table: Table, name: str) -> None:
         """Adds a column if a table that is there does not have it: a former version has made it."""
         doing = f"adding column {name!r} to table {table.name!r}"
-        target = Target(table.name, table.schema or "")
+        target = SqlTableName(table.name, table.schema or "")
         if name in self.columns(target):
             return
         quote = self._engine.dialect.identifier_preparer
@@ -207,12 +207,12 @@ class Database:
         if self.dialect == "postgresql":
             connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(name))))
 
-    def columns(self, target: Target) -> dict[str, dict[str, Any]]:
+    def columns(self, target: SqlTableName) -> dict[str, dict[str, Any]]:
         """The columns of a table, by name; empty: there is none."""
         with self.read(f"looking at table {target}") as connection:
             return self.columns_in(connection, target)
 
-    def is_strict(self, target: Target) -> bool | None:
+    def is_strict(self, target: SqlTableName) -> bool | None:
         """Whether a table of SQLite is a STRICT one; None: PostgreSQL."""
         if self.dialect != "sqlite":
             return None
@@ -222,10 +222,10 @@ class Database:
             names = {"name": target.name, "schema": target.schema or "main"}
             return bool(connection.execute(_STRICT, names).scalar())
 
-    def has_table(self, connection: Connection, target: Target) -> bool:
+    def has_table(self, connection: Connection, target: SqlTableName) -> bool:
         return bool(inspect(connection).has_table(target.name, schema=target.schema or None))
 
-    def drop_empty(self, target: Target) -> None:
+    def drop_empty(self, target: SqlTableName) -> None:
         """Drops a table if it is empty and nobody has to be waited for: one that stays is in nobody's way."""
         name = self.quoted(target)
         try:
@@ -240,14 +240,14 @@ class Database:
         except DBAPIError as error:
             _LOG.info("event=staging_table_stays table=%s reason=%s", name, error.orig)
 
-    def columns_in(self, connection: Connection, target: Target) -> dict[str, dict[str, Any]]:
+    def columns_in(self, connection: Connection, target: SqlTableName) -> dict[str, dict[str, Any]]:
         """The columns of a table, as `columns`, in a transaction of the caller."""
         found, schema = inspect(connection), target.schema or None
         if not found.has_table(target.name, schema=schema):
             return {}
         return {one["name"]: dict(one) for one in found.get_columns(target.name, schema=schema)}
 
-    def rows(self, target: Target) -> pa.Table | None:
+    def rows(self, target: SqlTableName) -> pa.Table | None:
         """All rows of a table, as Python's values; None: there is no table."""
         with self.read(f"reading table {target}") as connection:
             found = self.columns_in(connection, target)
@@ -260,7 +260,7 @@ class Database:
         values = zip(*rows, strict=True) if rows else ([] for _ in found)
         return pa.table([pa.array(list(one)) for one in values], names=list(found))
 
-    def keys(self, target: Target) -> list[set[str]]:
+    def keys(self, target: SqlTableName) -> list[set[str]]:
         """The primary key of a table and what is unique in all its rows, as sets of columns."""
         with self.read(f"looking at the keys of table {target}") as connection:
             found, schema = inspect(connection), target.schema or None
@@ -324,12 +324,12 @@ class Database:
         """The name of a column in a statement."""
         return self._engine.dialect.identifier_preparer.quote(name)
 
-    def quoted(self, target: Target) -> str:
+    def quoted(self, target: SqlTableName) -> str:
         """The name of a table in a statement."""
         table = Table(target.name, MetaData(), schema=target.schema or None)
         return self._engine.dialect.identifier_preparer.format_table(table)
 
-    def quoted_value(self, target: Target) -> str:
+    def quoted_value(self, target: SqlTableName) -> str:
         """The quoted name as a value of a parameter, such as that of `to_regclass`."""
         return self._plain(self.quoted(target))
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingErr
 
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.connector.common import remedy, sqlite_code, sqlstate
-from unistream.connector.sql.statements import Target
+from unistream.connector.sql.statements import SqlTableName
 
 STATEMENT_TIMEOUT_MS: Final = 120_000  # PostgreSQL: of one statement, if the sink does not say otherwise
 LOCK_TIMEOUT_MS: Final = 30_000  # of both: longest wait for another writer
@@ -48,7 +48,7 @@ IN_THE_WAY: Final = (
 class Limit(NamedTuple):
     """How long each statement of a commit may take. `lock`: the name of the sink's own lock."""
 
-    target: Target
+    target: SqlTableName
     lock: str
     ms: int
 

@@ -15,7 +15,7 @@ from sqlalchemy import types as sql
 
 from unistream.base.errors import ConfigError
 from unistream.connector.sql.columns import sql_type
-from unistream.connector.sql.statements import Target
+from unistream.connector.sql.statements import SqlTableName
 
 _PLACES: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}  # digits of a second
 _REAL_DIGITS: Final = 15  # that a number of 8 bytes keeps
@@ -29,7 +29,9 @@ _STRICT: Final[Mapping[str, frozenset[str]]] = {
 """How SQLite stores values of ours -> the types of columns of a STRICT table that take all of them."""
 
 
-def check_types(target: Target, rows: pa.Schema, found: Mapping[str, Any], *, strict: bool | None) -> None:
+def check_types(
+    target: SqlTableName, rows: pa.Schema, found: Mapping[str, Any], *, strict: bool | None
+) -> None:
     """Checks that columns take the values of rows as they are. `found`: columns of the table as SQLAlchemy
     has found them, by name. `strict`: of a table of SQLite; None: PostgreSQL.
 

@@ -12,8 +12,8 @@ from sqlalchemy import BigInteger, Column, Connection, MetaData, Table, Text, in
 from sqlalchemy import delete as sql_delete
 
 from unistream.base.secrets import Secret
-from unistream.connector.sql.database import Database
-from unistream.connector.sql.statements import Target
+from unistream.connector.sql.database import SinkDatabase
+from unistream.connector.sql.statements import SqlTableName
 from unistream.port.group import RECORDS_KEPT, GroupCommit, decode_record
 
 GROUPS: Final = "unistream_groups"
@@ -29,10 +29,10 @@ _TABLE: Final = Table(
 class LogInTransaction:
     """See `unistream.port.group.GroupLog`. Nobody else writes to it until the transaction ends."""
 
-    def __init__(self, database: Database, connection: Connection, group: str) -> None:
+    def __init__(self, database: SinkDatabase, connection: Connection, group: str) -> None:
         self._connection = connection
         self._group = group
-        if not database.columns_in(connection, Target(GROUPS)):
+        if not database.columns_in(connection, SqlTableName(GROUPS)):
             database.lock(connection, f"unistream {GROUPS}")
             _TABLE.create(connection, checkfirst=True)
         database.lock(connection, f"unistream group {group}")
@@ -60,11 +60,11 @@ class SqlGroupLog:
     """See `unistream.port.group.GroupLog`: a transaction for each call."""
 
     def __init__(self, url: str | Secret, group: str) -> None:
-        self._database = Database(url)
+        self._database = SinkDatabase(url)
         self._group = group
 
     def newest(self) -> GroupCommit | None:
-        if not self._database.columns(Target(GROUPS)):
+        if not self._database.columns(SqlTableName(GROUPS)):
             return None
         with self._database.read(f"reading the log of commit group {self._group!r}") as connection:
             return _newest(connection, self._group)

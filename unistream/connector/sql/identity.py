@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
-from unistream.connector.sql.database import Database
-from unistream.connector.sql.statements import COMMITS, Target
+from unistream.connector.sql.database import SinkDatabase
+from unistream.connector.sql.statements import COMMITS, SqlTableName
 
 
-class Tables(NamedTuple):
+class TableIdentity(NamedTuple):
     """What is there. `identity`: of both, as it is recorded; "": there is none."""
 
     has_target: bool
@@ -23,17 +23,17 @@ class Tables(NamedTuple):
     identity: str
 
 
-def tables(database: Database, connection: Connection, target: Target) -> Tables:
+def tables(database: SinkDatabase, connection: Connection, target: SqlTableName) -> TableIdentity:
     """Looks up both tables as the transaction sees them now."""
-    record = Target(COMMITS, target.schema)
+    record = SqlTableName(COMMITS, target.schema)
     if database.dialect != "postgresql":
         has_target, has_record = (bool(database.columns_in(connection, one)) for one in (target, record))
-        return Tables(has_target, has_record, "")
+        return TableIdentity(has_target, has_record, "")
     names = {"target": database.quoted_value(target), "record": database.quoted_value(record)}
     ask = text("SELECT to_regclass(:target)::oid::bigint, to_regclass(:record)::oid::bigint")
     of_target, of_record = connection.execute(ask, names).one()
     identity = "" if of_target is None or of_record is None else f"{of_record}/{of_target}"
-    return Tables(of_target is not None, of_record is not None, identity)
+    return TableIdentity(of_target is not None, of_record is not None, identity)
 
 
 def is_another(recorded: str, found: str) -> bool:

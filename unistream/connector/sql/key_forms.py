@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, literal_column, text
 
-from unistream.connector.sql.statements import Target
+from unistream.connector.sql.statements import SqlTableName
 
 _POSTGRESQL: Final = text("""
 SELECT i.indexrelid::bigint, a.attname::text, t.typname::text, format_type(a.atttypid, a.atttypmod),
@@ -51,7 +51,7 @@ class KeyForm(NamedTuple):
 
 
 def key_forms(
-    connection: Connection, target: tuple[Target, str], key: Sequence[str]
+    connection: Connection, target: tuple[SqlTableName, str], key: Sequence[str]
 ) -> Mapping[str, KeyForm]:
     """Column of the key -> how the table compares it; without those that are compared as they are staged.
 

@@ -11,14 +11,14 @@ from sqlalchemy import select
 from unistream.base.errors import ConfigError
 from unistream.base.secrets import Secret
 from unistream.connector.common import kept_snapshot
-from unistream.connector.sql.database import Database
-from unistream.connector.sql.statements import IDENTITY, Target, commits_table
+from unistream.connector.sql.database import SinkDatabase
+from unistream.connector.sql.statements import IDENTITY, SqlTableName, commits_table
 from unistream.port.line import LineCommit, foreign_line
 
 CHECKPOINT_BITS: Final = 40
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+class SqlCommitRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The last commit of a sink. `label`: the number of rewinds that were allowed, and of the checkpoint.
     `table_identity`: see `identity`; "": not recorded."""
 
@@ -39,7 +39,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
         return self.label >> CHECKPOINT_BITS
 
 
-def last_commit(url: str | Secret, target: Target, sink_uid: str) -> LineCommit | None:
+def last_commit(url: str | Secret, target: SqlTableName, sink_uid: str) -> LineCommit | None:
     """See `unistream.port.line.KeepsLine`."""
     found = [one for one in records(url, target) if one.sink_uid == sink_uid]
     if not found:
@@ -48,19 +48,19 @@ def last_commit(url: str | Secret, target: Target, sink_uid: str) -> LineCommit 
     return LineCommit(lineage=last.lineage, job=last.job, checkpoint=last.checkpoint, snapshot=last.snapshot)
 
 
-def check_no_other(url: str | Secret, target: Target, lineage: str) -> None:
+def check_no_other(url: str | Secret, target: SqlTableName, lineage: str) -> None:
     """Raises ConfigError: another line than `lineage` ("": any) writes the table."""
     others = [one for one in records(url, target) if one.lineage != lineage]
     if others:
         raise foreign(f"table {target}", others)
 
 
-def records(url: str | Secret, target: Target) -> list[Recorded]:
+def records(url: str | Secret, target: SqlTableName) -> list[SqlCommitRecord]:
     """Commits to the table, the oldest first."""
-    database = Database(url)
+    database = SinkDatabase(url)
     try:
         commits = commits_table(target.schema)
-        there = database.columns(Target(commits.name, target.schema))
+        there = database.columns(SqlTableName(commits.name, target.schema))
         if not there:
             return []
         columns = [column for column in commits.c if column.name in there]
@@ -72,7 +72,7 @@ def records(url: str | Secret, target: Target) -> list[Recorded]:
     return [one for one in found if one.target == str(target)]
 
 
-def foreign(where: str, others: Sequence[Recorded]) -> ConfigError:
+def foreign(where: str, others: Sequence[SqlCommitRecord]) -> ConfigError:
     last = others[-1]
     return foreign_line(
         where, writer=last.job, checkpoint=str(last.checkpoint), snapshot=kept_snapshot(last.snapshot)
@@ -83,6 +83,6 @@ def checkpoint_of(label: int) -> int:
     return label & ((1 << CHECKPOINT_BITS) - 1)
 
 
-def recorded(row: Any) -> Recorded:
-    values: dict[str, Any] = {name: row.get(name) for name in Recorded.__struct_fields__}
-    return Recorded(**{**values, IDENTITY: values[IDENTITY] or ""})
+def recorded(row: Any) -> SqlCommitRecord:
+    values: dict[str, Any] = {name: row.get(name) for name in SqlCommitRecord.__struct_fields__}
+    return SqlCommitRecord(**{**values, IDENTITY: values[IDENTITY] or ""})

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from unistream.base.errors import ConfigError
-from unistream.connector.sql.statements import Target
+from unistream.connector.sql.statements import SqlTableName
 
 NAME_BYTES_MAX: Final = 63  # PostgreSQL cuts longer ones off, and says so in a notice alone
 
 
-def check_names(dialect: str, target: Target, columns: Sequence[str]) -> None:
+def check_names(dialect: str, target: SqlTableName, columns: Sequence[str]) -> None:
     """Raises ConfigError.
 
-    >>> check_names("sqlite", Target("t"), ["a", "A"])
+    >>> check_names("sqlite", SqlTableName("t"), ["a", "A"])
     Traceback (most recent call last):
     unistream.base.errors.ConfigError: SQL sink: columns 'a' and 'A' are one for SQLite; rename one
     """
@@ -39,7 +39,7 @@ def check_names(dialect: str, target: Target, columns: Sequence[str]) -> None:
             raise ConfigError(f"SQL sink: columns {other!r} and {name!r} are one for SQLite; rename one")
 
 
-def _named(target: Target, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _named(target: SqlTableName, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
     yield "table", target.name
     if target.schema:
         yield "schema", target.schema

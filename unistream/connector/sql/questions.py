@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from unistream.connector.sql.constraints import Constraints, Foreign, Unique
-from unistream.connector.sql.statements import Target
+from unistream.connector.sql.statements import SqlTableName
 
 IN, ROWS, SEEN, BAD = "unistream_in", "unistream_rows", "unistream_seen", "unistream_bad"
 PLACE: Final = "__row"  # of a row in its batch
@@ -39,7 +39,7 @@ class Questions:
 
     def __init__(
         self,
-        target: tuple[Target, str],
+        target: tuple[SqlTableName, str],
         found: Constraints,
         columns: Sequence[str],
         key: Sequence[str],

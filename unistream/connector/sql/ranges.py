@@ -85,7 +85,7 @@ def settled(marks: Sequence[Mark], now_ms: int, margin_ms: int) -> Cell | None:
     return old[-1] if old else None
 
 
-class Position(msgspec.Struct, frozen=True, kw_only=True):
+class ColumnPosition(msgspec.Struct, frozen=True, kw_only=True):
     """What is read of an increasing column: to `low`, and with it if `after`. `marks`: see above."""
 
     column: str
@@ -93,12 +93,14 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     after: bool = True
     marks: tuple[Mark, ...] = ()
 
-    def marked(self, mark: Mark, margin_ms: int) -> tuple[Cell | None, Position]:
+    def marked(self, mark: Mark, margin_ms: int) -> tuple[Cell | None, ColumnPosition]:
         """How far may be read now, and the position that remembers the mark."""
         marks = with_mark(self.marks, mark, margin_ms)
         return settled(marks, mark.at_ms, margin_ms), msgspec.structs.replace(self, marks=marks)
 
-    def behind(self, found: Sequence[Range], high: Cell | None, at_most: int) -> tuple[list[Range], Position]:
+    def behind(
+        self, found: Sequence[Range], high: Cell | None, at_most: int
+    ) -> tuple[list[Range], ColumnPosition]:
         """What is read of the ranges up to `high`, and where the next look begins. Where there is nothing it
         stays, so that it never goes back."""
         if len(found) > at_most:

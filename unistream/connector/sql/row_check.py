@@ -33,7 +33,7 @@ from unistream.connector.common import (
 )
 from unistream.connector.sql.asked_rows import AskedRows
 from unistream.connector.sql.constraints import constraints
-from unistream.connector.sql.database import Database
+from unistream.connector.sql.database import SinkDatabase
 from unistream.connector.sql.line import checkpoint_of
 from unistream.connector.sql.stage import SqlTable
 from unistream.model.elements import Batch
@@ -59,7 +59,7 @@ class SqlRowCheck:
         self._delete_when = delete_when
         self._columns: Mapping[str, Mapping[str, Any]] = {}
         self._strict = False
-        self._database: Database | None = None
+        self._database: SinkDatabase | None = None
         self._asked: AskedRows | None = None
         self._has_asked = False
         self._sink: tuple[str, str] | None = None  # its line, and its uid
@@ -69,7 +69,7 @@ class SqlRowCheck:
 
     def open(self) -> None:
         """Asks the database for the columns of the table; one that is made later has those of the rows."""
-        database = Database(self._table.url)
+        database = SinkDatabase(self._table.url)
         try:
             self._columns = database.columns(self._table.target)
             self._strict = database.dialect != "sqlite"
@@ -130,7 +130,7 @@ class SqlRowCheck:
             return self._asked
         self._has_asked = True
         target, key = self._table.target, self._table.key
-        database = self._database = Database(self._table.url)
+        database = self._database = SinkDatabase(self._table.url)
         with database.read(f"looking at the constraints of table {target}") as connection:
             found = constraints(database, connection, target, schema.names, key)
         if found:

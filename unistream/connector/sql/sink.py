@@ -17,7 +17,7 @@ from unistream.base.secrets import Secret, has_reference
 from unistream.connector.common import OnRewind, check_condition, check_delete_when
 from unistream.connector.sql.columns import sql_type
 from unistream.connector.sql.committer import SqlCommitter
-from unistream.connector.sql.database import Database, dataset_of, parsed
+from unistream.connector.sql.database import SinkDatabase, dataset_of, parsed
 from unistream.connector.sql.fitting import check_types
 from unistream.connector.sql.group_log import GROUPS
 from unistream.connector.sql.line import check_no_other, last_commit
@@ -25,7 +25,7 @@ from unistream.connector.sql.names import check_names
 from unistream.connector.sql.questions import BAD, IN, ROWS, SEEN
 from unistream.connector.sql.row_check import SqlRowCheck
 from unistream.connector.sql.stage import SqlTable
-from unistream.connector.sql.statements import DELETED, OURS, OWN_BEGIN, STAGE_BEGIN, Target
+from unistream.connector.sql.statements import DELETED, OURS, OWN_BEGIN, STAGE_BEGIN, SqlTableName
 from unistream.connector.sql.trial import explain_commit
 from unistream.connector.sql.writer import SqlWriter
 from unistream.model.expression import Expression, as_arrow
@@ -106,7 +106,7 @@ class SqlSink:
         if isinstance(url, str) and "${" not in url:
             parsed(url)
         self._url = url
-        self._target = Target(name, schema)
+        self._target = SqlTableName(name, schema)
         self._table = SqlTable(
             url=url,
             target=self._target,
@@ -145,7 +145,7 @@ class SqlSink:
         """
         if schema is not None:
             self._check_columns(schema)
-        database = Database(self._url)
+        database = SinkDatabase(self._url)
         try:
             check_names(database.dialect, self._target, () if schema is None else schema.names)
             found = database.columns(self._target)
@@ -156,7 +156,9 @@ class SqlSink:
         finally:
             database.close()
 
-    def _check_table(self, database: Database, found: Mapping[str, Any], schema: pa.Schema | None) -> None:
+    def _check_table(
+        self, database: SinkDatabase, found: Mapping[str, Any], schema: pa.Schema | None
+    ) -> None:
         """Checks that a table takes such rows. `found`: its columns. Raises ConfigError: it does not."""
         missing = [name for name in (schema.names if schema is not None else ()) if name not in found]
         if missing:
@@ -211,7 +213,7 @@ class SqlSink:
 
     def letters(self) -> pa.Table:
         """See `unistream.port.dead_letters.KeepsLetters`."""
-        database = Database(self._url)
+        database = SinkDatabase(self._url)
         try:
             found = database.rows(self._target)
             if found is None:

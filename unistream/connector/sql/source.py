@@ -26,7 +26,7 @@ from unistream.connector.sql.source_engine import SOURCE, absolute, checked_url
 from unistream.connector.sql.source_options import SqlSourceOptions, written
 from unistream.connector.sql.source_read import SqlSpec, sql_reader
 from unistream.connector.sql.source_types import Described, check_readable, check_zones, with_types
-from unistream.connector.sql.statements import Target
+from unistream.connector.sql.statements import SqlTableName
 from unistream.model.columns.given_schema import Returns, as_schema
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset
@@ -247,7 +247,7 @@ def _checked_reads(table: str | None, query: str | None) -> Reads:
     schema, dot, name = table.rpartition(".")
     if not name or (dot and not schema):
         raise ConfigError(f"{SOURCE}: table is 'name' or 'schema.name', not {table!r}")
-    return Reads(Target(name, schema))
+    return Reads(SqlTableName(name, schema))
 
 
 def _checked_columns(columns: Sequence[str] | None) -> list[str] | None:

@@ -19,17 +19,17 @@ class Cell(NamedTuple):
     text: str
 
 
-class _Kind(NamedTuple):
+class _CellCodec(NamedTuple):
     type: type
     write: Callable[[Any], str]
     read: Callable[[str], Any]
 
 
 _KINDS: Final = {
-    "s": _Kind(str, str, str),
-    "i": _Kind(int, str, int),
-    "f": _Kind(float, repr, float),
-    "x": _Kind(bytes, bytes.hex, bytes.fromhex),
+    "s": _CellCodec(str, str, str),
+    "i": _CellCodec(int, str, int),
+    "f": _CellCodec(float, repr, float),
+    "x": _CellCodec(bytes, bytes.hex, bytes.fromhex),
 }
 
 

@@ -25,7 +25,7 @@ from unistream.connector.sql.source_engine import SOURCE, reading_engine
 from unistream.connector.sql.source_split import SqlSplit
 from unistream.connector.sql.source_types import (
     Described,
-    Misfit,
+    SqlValueMisfit,
     column_of_cells,
     no_value,
     of_named,
@@ -34,7 +34,7 @@ from unistream.connector.sql.source_types import (
     parse_lines,
     texts_of,
 )
-from unistream.connector.sql.statements import Target
+from unistream.connector.sql.statements import SqlTableName
 
 _LOG: Final = logging.getLogger(__name__)
 _STEPS: Final = 100_000  # of SQLite's machine, between two looks at the clock: some milliseconds
@@ -65,7 +65,7 @@ _KEY_SHOWN: Final = 200  # characters of a key in a message
 class Reads(NamedTuple):
     """What is read: a table, or a query."""
 
-    table: Target | None
+    table: SqlTableName | None
     query: str = ""
 
     def __str__(self) -> str:
@@ -131,12 +131,12 @@ class ReadDatabase:
         column: str | None,
         order: Sequence[str],
         there: Mapping[str, Described] | None = None,
-    ) -> sql.Layout:
+    ) -> sql.SqlPageLayout:
         """The layout of the statements. `there`: what the database has, where rows are read."""
         others = {
             one.name: there[one.name].kind for one in schema if there and there[one.name].kind != one.type
         }
-        return sql.Layout(
+        return sql.SqlPageLayout(
             dialect=self.dialect,
             source=self._source,
             schema=schema,
@@ -235,24 +235,24 @@ class ReadDatabase:
         assert before is not None, "there is a time"
         return before
 
-    def greatest(self, layout: sql.Layout, column: str) -> Cell | None:
+    def greatest(self, layout: sql.SqlPageLayout, column: str) -> Cell | None:
         found = self._first(sql.greatest(layout, column), f"looking for the greatest {column!r}")
         return None if found is None else cell(found[0])
 
     def starts(
-        self, layout: sql.Layout, within: Range, rows: int, at_most: int, time_column: str
+        self, layout: sql.SqlPageLayout, within: Range, rows: int, at_most: int, time_column: str
     ) -> list[tuple[Cell, Any]]:
         """See `source_statements.starts`."""
         statement = sql.starts(layout, within, rows, at_most, time_column)
         with self._connected(f"dividing it by {layout.column!r}") as connection:
             return [(cell(start), least or None) for start, least in connection.execute(statement)]
 
-    def count(self, layout: sql.Layout, within: Range) -> int:
+    def count(self, layout: sql.SqlPageLayout, within: Range) -> int:
         found = self._first(sql.count(layout, within), "counting its rows")
         assert found is not None, "a count is a row"
         return int(found[0])
 
-    def has_nulls(self, layout: sql.Layout, column: str) -> bool:
+    def has_nulls(self, layout: sql.SqlPageLayout, column: str) -> bool:
         return self._first(sql.has_nulls(layout, column), f"looking for nulls in {column!r}") is not None
 
     def _first(self, statement: TextClause, doing: str) -> Any:
@@ -261,7 +261,7 @@ class ReadDatabase:
 
     # --- rows -------------------------------------------------------------------------------------
 
-    def page(self, layout: sql.Layout, split: SqlSplit, limit: int) -> Page | TooLarge | None:
+    def page(self, layout: sql.SqlPageLayout, split: SqlSplit, limit: int) -> Page | TooLarge | None:
         """Reads a page of rows; None: no more rows.
 
         Raises:
@@ -284,20 +284,20 @@ class ReadDatabase:
             return self._of_lines(layout, number, lines, limit) if number else None
         return self._of_cells(layout, rows, limit) if rows else None
 
-    def _of_lines(self, layout: sql.Layout, number: int, lines: str, asked: int) -> Page:
+    def _of_lines(self, layout: sql.SqlPageLayout, number: int, lines: str, asked: int) -> Page:
         names = [f"{_PLACE} {name}" for name in layout.order]
         front = [pa.field(_PLACE, pa.int64()), *(pa.field(name, pa.string()) for name in names)]
         whole = pa.schema([*front, *layout.schema])
         data = f"{lines}\n".encode()  # without its end Arrow takes the last null for a text
         try:
             table = parse_lines(data, whole, layout.others)
-        except Misfit as misfit:
+        except SqlValueMisfit as misfit:
             texts = texts_of(data, whole)
             found = [column[misfit.row].as_py() for column in texts.columns]
             key = dict(zip(layout.order, found[1:], strict=False))
             at = len(front) + layout.schema.get_field_index(misfit.column)
             reason = no_value(found[at], layout.schema.field(misfit.column).type)
-            raise self._refused(Misfit(misfit.row, misfit.column, reason), key) from misfit
+            raise self._refused(SqlValueMisfit(misfit.row, misfit.column, reason), key) from misfit
         assert table.num_rows == number, f"{number} rows came as {table.num_rows} lines"
         places = table.column(0)
         table = table.sort_by(_PLACE) if not _grows(places) else table
@@ -308,14 +308,14 @@ class ReadDatabase:
         before = [column[-1 - ties].as_py() for column in front_rows.columns] if ties < number else []
         return Page(records, cells(before), cells(last), ties, len(data), asked)
 
-    def _of_cells(self, layout: sql.Layout, rows: Sequence[Any], asked: int) -> Page:
+    def _of_cells(self, layout: sql.SqlPageLayout, rows: Sequence[Any], asked: int) -> Page:
         columns = list(zip(*rows, strict=True))
         width = 1 + len(layout.order)
         arrays = []
         try:
             for field, values in zip(layout.schema, columns[width:], strict=True):
                 arrays.append(column_of_cells(field.name, field.type, values))
-        except Misfit as misfit:
+        except SqlValueMisfit as misfit:
             key = dict(zip(layout.order, rows[misfit.row][1:width], strict=True))
             raise self._refused(misfit, key) from misfit
         records = pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
@@ -324,7 +324,7 @@ class ReadDatabase:
         before = rows[-1 - ties][1:width] if ties < len(rows) else ()
         return Page(records, cells(before), cells(last), ties, records.nbytes, asked)
 
-    def _refused(self, misfit: Misfit, key: dict[str, Any]) -> UserCodeError:
+    def _refused(self, misfit: SqlValueMisfit, key: dict[str, Any]) -> UserCodeError:
         named = ", ".join(f"{name} = {one!r}" for name, one in key.items())[:_KEY_SHOWN]
         row = f"row {named}" if named else f"row {misfit.row} of a page"
         quoted = sql.quoted(misfit.column)

@@ -18,12 +18,12 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.connector.common import discovery_options
-from unistream.connector.sql.ranges import Mark, Position, Range, ranges
+from unistream.connector.sql.ranges import ColumnPosition, Mark, Range, ranges
 from unistream.connector.sql.source_cells import Cell
 from unistream.connector.sql.source_database import ReadDatabase
 from unistream.connector.sql.source_options import START_AGAIN, SqlSourceOptions, check_identity, check_same
 from unistream.connector.sql.source_split import SqlSplit, encode_split
-from unistream.connector.sql.source_statements import Layout
+from unistream.connector.sql.source_statements import SqlPageLayout
 from unistream.model.columns.event_time import event_times, is_event_time
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
@@ -78,7 +78,7 @@ class SqlDiscovery:
     def close(self) -> None:
         """Holds nothing between calls."""
 
-    def _look(self, database: ReadDatabase, origin: str) -> _Look:
+    def _look(self, database: ReadDatabase, origin: str) -> _SqlSplitEnumerator:
         """SQLite takes the name of a column that is not there for a text, so that is asked before."""
         there = check_same(database, self._schema, frozenset(self._options.given))
         key = database.key()
@@ -87,7 +87,7 @@ class SqlDiscovery:
             raise ConfigError(
                 f"{database.named}: there is no column {column!r}; there are {', '.join(there)}"
             )
-        return _Look(
+        return _SqlSplitEnumerator(
             database=database,
             origin=origin,
             layout=database.layout(self._schema, column or None, ()),
@@ -101,12 +101,12 @@ class SqlDiscovery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
+class _SqlSplitEnumerator:
     """One discovery. `column`: of the ranges, of type `kind`; "": there are none."""
 
     database: ReadDatabase
     origin: str
-    layout: Layout
+    layout: SqlPageLayout
     options: SqlSourceOptions
     bounded: bool
     time_column: str
@@ -177,7 +177,7 @@ class _Look:
 
     # --- increasing -------------------------------------------------------------------------------
 
-    def increased(self, position: Position, origin: str) -> FoundSplits:
+    def increased(self, position: ColumnPosition, origin: str) -> FoundSplits:
         database, layout = self.database, self.layout
         if self.column not in self.key and database.has_nulls(layout, self.column):
             raise ConfigError(
@@ -196,7 +196,7 @@ class _Look:
             position=msgspec.json.encode(following).decode(),
         )
 
-    def _settled(self, position: Position) -> tuple[Cell | None, Position]:
+    def _settled(self, position: ColumnPosition) -> tuple[Cell | None, ColumnPosition]:
         """How far may be read now, and the position that the next look begins with."""
         database, options = self.database, self.options
         greatest = database.greatest(self.layout, self.column)
@@ -210,11 +210,11 @@ class _Look:
         return position.marked(Mark(now_ms, greatest), options.margin_ms)
 
 
-def _position(known: KnownSplits | None, column: str, first: Cell | None) -> Position:
+def _position(known: KnownSplits | None, column: str, first: Cell | None) -> ColumnPosition:
     if known is None or not known.position:
-        return Position(column=column, low=first)
+        return ColumnPosition(column=column, low=first)
     try:
-        found = msgspec.json.decode(known.position, type=Position)
+        found = msgspec.json.decode(known.position, type=ColumnPosition)
     except msgspec.MsgspecError as error:
         raise ConfigError(f"the position of a SQL source is unreadable: {error}") from error
     if found.column != column:

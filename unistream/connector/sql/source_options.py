@@ -14,7 +14,7 @@ from unistream.connector.sql.identity import is_another
 from unistream.connector.sql.source_cells import Cell
 from unistream.connector.sql.source_database import ReadDatabase, Reads
 from unistream.connector.sql.source_types import Described
-from unistream.connector.sql.statements import Target
+from unistream.connector.sql.statements import SqlTableName
 
 START_AGAIN: Final = (
     "start the job without the checkpoint, or give the source another uid and start with "
@@ -42,7 +42,7 @@ class SqlSourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     given: tuple[str, ...] = ()
 
     def reads(self) -> Reads:
-        return Reads(Target(self.table, self.table_schema) if self.table else None, self.query)
+        return Reads(SqlTableName(self.table, self.table_schema) if self.table else None, self.query)
 
     def read_schema(self) -> pa.Schema:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema)))

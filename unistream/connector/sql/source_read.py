@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from unistream.base.secrets import Secret
-from unistream.connector.common import Chunk, SplitReader, decoded_split
+from unistream.connector.common import RowChunk, SplitReader, decoded_split
 from unistream.connector.sql.ranges import PAGE_ROWS_FIRST, next_limit
 from unistream.connector.sql.source_database import Page, ReadDatabase, Reads, TooLarge
 from unistream.connector.sql.source_options import check_identity, check_same
@@ -63,7 +63,7 @@ class Pages:
         if self._database is not None:
             self._database.close()
 
-    def decode(self, split: SqlSplit) -> Iterator[Chunk[SqlSplit]]:
+    def decode(self, split: SqlSplit) -> Iterator[RowChunk[SqlSplit]]:
         """The remaining rows of a split. Raises ConfigError, UserCodeError, Unreachable."""
         spec = self._spec
         if self._database is None:
@@ -85,7 +85,7 @@ class Pages:
             return found
 
         for rows, following in pages(split, page, lambda: self._limit):
-            yield Chunk(rows, following)
+            yield RowChunk(rows, following)
 
 
 def pages(

@@ -22,7 +22,7 @@ from unistream.connector.sql.ranges import PAGE_BYTES_MAX, Range
 from unistream.connector.sql.source_cells import value
 from unistream.connector.sql.source_split import SqlSplit
 from unistream.connector.sql.source_types import is_bytes, is_quoted
-from unistream.connector.sql.statements import Target
+from unistream.connector.sql.statements import SqlTableName
 
 POSTGRESQL: Final = "postgresql"
 _SEPARATOR: Final = " || ',' || "
@@ -37,10 +37,10 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def source_clause(table: Target | None, query: str) -> str:
+def source_clause(table: SqlTableName | None, query: str) -> str:
     """What follows FROM. A comment at the end of a query ends with its line.
 
-    >>> source_clause(Target("t", "s"), ""), source_clause(None, "SELECT 1;").splitlines()
+    >>> source_clause(SqlTableName("t", "s"), ""), source_clause(None, "SELECT 1;").splitlines()
     ('"s"."t"', ['(SELECT 1', ') AS unistream_query'])
     """
     if table is None:
@@ -114,7 +114,7 @@ def _where(found: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class SqlPageLayout:
     """How pages are asked for.
 
     Attributes:
@@ -135,7 +135,7 @@ class Layout:
     others: Mapping[str, pa.DataType | None] = field(default_factory=dict)
 
 
-def page(layout: Layout, split: SqlSplit, limit: int) -> TextClause:
+def page(layout: SqlPageLayout, split: SqlSplit, limit: int) -> TextClause:
     """PostgreSQL: one row, the number of lines, how many of them are not too large for a page, and these.
     SQLite: the rows. Either has the place, the columns of the position, and those of the schema."""
     ordered = ", ".join(map(quoted, layout.order)) if split.tie is None else ""
@@ -153,7 +153,7 @@ def page(layout: Layout, split: SqlSplit, limit: int) -> TextClause:
     return statement.clause()
 
 
-def _cells(layout: Layout, split: SqlSplit, limit: int, ordered: str) -> TextClause:
+def _cells(layout: SqlPageLayout, split: SqlSplit, limit: int, ordered: str) -> TextClause:
     """The place is needed where several rows may have it."""
     columns = ", ".join(map(quoted, (*layout.order, *layout.schema.names)))
     statement = Statement()
@@ -168,7 +168,7 @@ def _cells(layout: Layout, split: SqlSplit, limit: int, ordered: str) -> TextCla
     return statement.clause()
 
 
-def _rows(statement: Statement, layout: Layout, split: SqlSplit, limit: int, ordered: str) -> None:
+def _rows(statement: Statement, layout: SqlPageLayout, split: SqlSplit, limit: int, ordered: str) -> None:
     statement.add("FROM", layout.source)
     statement.raw(_where(_conditions(statement, layout.column, split, layout.order)))
     statement.add("ORDER BY", ordered)
@@ -179,13 +179,13 @@ def _place(ordered: str) -> str:
     return f"rank() OVER (ORDER BY {ordered})" if ordered else "1"
 
 
-def _line(layout: Layout) -> str:
+def _line(layout: SqlPageLayout) -> str:
     """The text of a row. `concat` writes a value as the server shows it, and nothing for null."""
     of_position = [_text(quoted(name), f"concat({quoted(name)})") for name in layout.order]
     return _SEPARATOR.join([*of_position, *(_written(layout, one) for one in layout.schema)])
 
 
-def _written(layout: Layout, column: pa.Field) -> str:
+def _written(layout: SqlPageLayout, column: pa.Field) -> str:
     """What may be a text is in quotes, whatever it is read as: it may have a comma, or be empty."""
     name = quoted(column.name)
     if is_bytes(column.type):
@@ -203,7 +203,7 @@ def _text(name: str, shown: str) -> str:
 # --- where ranges begin and end -------------------------------------------------------------------
 
 
-def greatest(layout: Layout, column: str) -> TextClause:
+def greatest(layout: SqlPageLayout, column: str) -> TextClause:
     """The greatest value; no row: there is none."""
     statement = Statement()
     name = quoted(column)
@@ -213,7 +213,7 @@ def greatest(layout: Layout, column: str) -> TextClause:
     return statement.clause()
 
 
-def starts(layout: Layout, within: Range, rows: int, at_most: int, time_column: str) -> TextClause:
+def starts(layout: SqlPageLayout, within: Range, rows: int, at_most: int, time_column: str) -> TextClause:
     """The first value of each `rows` rows in a range, in order; and the least event time among those rows, or
     null."""
     assert layout.column is not None, "there are ranges"
@@ -233,7 +233,7 @@ def starts(layout: Layout, within: Range, rows: int, at_most: int, time_column: 
     return statement.clause()
 
 
-def count(layout: Layout, within: Range) -> TextClause:
+def count(layout: SqlPageLayout, within: Range) -> TextClause:
     statement = Statement()
     found = _within(statement, layout.column, within)
     statement.add("SELECT count(*) FROM", layout.source)
@@ -241,20 +241,20 @@ def count(layout: Layout, within: Range) -> TextClause:
     return statement.clause()
 
 
-def has_nulls(layout: Layout, column: str) -> TextClause:
+def has_nulls(layout: SqlPageLayout, column: str) -> TextClause:
     """A row: there are."""
     statement = Statement()
     statement.add("SELECT 1 FROM", layout.source, f"WHERE {quoted(column)} IS NULL LIMIT 1")
     return statement.clause()
 
 
-def nothing(layout: Layout) -> TextClause:
+def nothing(layout: SqlPageLayout) -> TextClause:
     """No row, of all columns."""
     statement = Statement()
     statement.add("SELECT * FROM", layout.source, "LIMIT 0")
     return statement.clause()
 
 
-def _value(layout: Layout, name: str) -> str:
+def _value(layout: SqlPageLayout, name: str) -> str:
     """An expression of a value as a `Cell` keeps it."""
     return f"concat({name})" if layout.dialect == POSTGRESQL else name

@@ -59,7 +59,7 @@ class Described(NamedTuple):
     why: str = ""
 
 
-class Misfit(Exception):
+class SqlValueMisfit(Exception):
     """A value that its column cannot have. `row`: of the page."""
 
     def __init__(self, row: int, column: str, reason: str) -> None:
@@ -212,7 +212,7 @@ def parse_lines(
     in the database.
 
     Raises:
-        Misfit: a text is no value of its column.
+        SqlValueMisfit: a text is no value of its column.
     """
     numbers = [str(i) for i in range(len(schema))]  # names of users may be alike to the parser
     kinds = {
@@ -240,7 +240,7 @@ def parse_lines(
         if found is None:
             raise
         at, row, reason = int(found[1]), int(found[2]) - 1, found[3]
-        raise Misfit(row, schema.names[at], reason[: 2 * _SHOWN]) from error
+        raise SqlValueMisfit(row, schema.names[at], reason[: 2 * _SHOWN]) from error
     columns = [_as(column, field) for column, field in zip(table.columns, schema, strict=True)]
     return pa.table(columns, schema=schema)
 
@@ -269,7 +269,7 @@ def _as(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         _check_finite(column, made)
     except pa.ArrowInvalid as error:
         bad = _first_bad(column.to_pylist(), lambda one: _one(one, column.type, field.type))
-        raise Misfit(bad, field.name, str(error)[: 2 * _SHOWN]) from error
+        raise SqlValueMisfit(bad, field.name, str(error)[: 2 * _SHOWN]) from error
     return made
 
 
@@ -354,7 +354,7 @@ def column_of_cells(name: str, kind: pa.DataType, values: Sequence[Any]) -> pa.A
     """Cells of SQLite as a column.
 
     Raises:
-        Misfit: a cell is none of its type.
+        SqlValueMisfit: a cell is none of its type.
 
     >>> column_of_cells("due", pa.timestamp("us"), ["2026-01-01 12:00:00", None]).null_count
     1
@@ -363,12 +363,12 @@ def column_of_cells(name: str, kind: pa.DataType, values: Sequence[Any]) -> pa.A
     kinds = set(map(type, values)) - {type(None)}
     if not kinds <= allowed:
         bad = next(row for row, one in enumerate(values) if one is not None and type(one) not in allowed)
-        raise Misfit(bad, name, no_value(values[bad], kind))
+        raise SqlValueMisfit(bad, name, no_value(values[bad], kind))
     try:
         return _converted(values, kind, kinds)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         bad = _first_bad(values, lambda one: _converted([one], kind, {type(one)}))
-        raise Misfit(bad, name, no_value(values[bad], kind)) from error
+        raise SqlValueMisfit(bad, name, no_value(values[bad], kind)) from error
 
 
 def _converted(values: Sequence[Any], kind: pa.DataType, kinds: set[type]) -> pa.Array:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, text
 
-from unistream.connector.sql.statements import Target
+from unistream.connector.sql.statements import SqlTableName
 
 _INDEXES: Final = text("""
 SELECT l.name, l.origin, l.partial,
@@ -16,7 +16,9 @@ FROM pragma_index_list(:name, :schema) l WHERE l."unique" ORDER BY 1
 """)
 
 
-def unique_indexes(connection: Connection, target: Target) -> list[tuple[str, str, tuple[str, ...] | None]]:
+def unique_indexes(
+    connection: Connection, target: SqlTableName
+) -> list[tuple[str, str, tuple[str, ...] | None]]:
     """(name, origin, columns) each; None: it is of some rows only, or of expressions. Origins: ``c`` CREATE
     INDEX, ``u`` UNIQUE, ``pk`` PRIMARY KEY (none for an INTEGER PRIMARY KEY).
 

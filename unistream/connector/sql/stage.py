@@ -8,7 +8,7 @@ from unistream.base.errors import CorruptSnapshot
 from unistream.base.secrets import Secret, is_reference
 from unistream.connector.sql.database import parsed
 from unistream.connector.sql.failures import STATEMENT_TIMEOUT_MS, Limit
-from unistream.connector.sql.statements import Part, Target
+from unistream.connector.sql.statements import SqlStagedRows, SqlTableName
 
 
 class SqlTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class SqlTable(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     url: str | Secret
-    target: Target
+    target: SqlTableName
     key: tuple[str, ...] = ()
     create: bool = True
     commit_timeout_ms: int = STATEMENT_TIMEOUT_MS
@@ -75,8 +75,8 @@ class SqlCommittable(msgspec.Struct, frozen=True, kw_only=True):
     format: int = 1
 
     @property
-    def part(self) -> Part:
-        return Part(self.subtask, self.label, self.attempt)
+    def part(self) -> SqlStagedRows:
+        return SqlStagedRows(self.subtask, self.label, self.attempt)
 
     def encoded(self) -> bytes:
         return msgspec.json.encode(self)

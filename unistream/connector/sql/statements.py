@@ -56,7 +56,7 @@ class Form(Protocol):
 Forms: TypeAlias = Mapping[str, Form]
 
 
-class Target(NamedTuple):
+class SqlTableName(NamedTuple):
     """A table, as users name it. `schema`: "": that of the connection."""
 
     name: str
@@ -66,7 +66,7 @@ class Target(NamedTuple):
         return f"{self.schema}.{self.name}" if self.schema else self.name
 
 
-class Part(NamedTuple):
+class SqlStagedRows(NamedTuple):
     """Staged rows of one checkpoint of one subtask. `label`: one above the barrier before them."""
 
     subtask: int
@@ -95,7 +95,7 @@ def stage_table(name: str, schema: str, rows: pa.Schema) -> Table:
     return Table(name, MetaData(), *ours, *theirs, schema=schema or None)
 
 
-def target_table(target: Target, types: Mapping[str, Any], key: Sequence[str]) -> Table:
+def target_table(target: SqlTableName, types: Mapping[str, Any], key: Sequence[str]) -> Table:
     """The target as it is created. `types`: of its columns."""
     columns = [Column(name, kind, nullable=name not in key) for name, kind in types.items()]
     keys = [PrimaryKeyConstraint(*key)] if key else []
@@ -119,17 +119,17 @@ def commits_table(schema: str) -> Table:
     )
 
 
-def of_part(stage: Any, part: Part) -> Any:
+def of_part(stage: Any, part: SqlStagedRows) -> Any:
     """The condition that staged rows are of this part."""
     c = stage.c
     return and_(c[SUBTASK] == part.subtask, c[LABEL] == part.label, c[ATTEMPT] == part.attempt)
 
 
-def count_part(stage: Any, part: Part) -> Select[Any]:
+def count_part(stage: Any, part: SqlStagedRows) -> Select[Any]:
     return select(func.count()).select_from(stage).where(of_part(stage, part))
 
 
-def remove_part(stage: Any, part: Part) -> Delete:
+def remove_part(stage: Any, part: SqlStagedRows) -> Delete:
     return sql_delete(stage).where(of_part(stage, part))
 
 
@@ -157,7 +157,7 @@ def remove_former(stage: Any, job: str) -> Delete:
     return sql_delete(stage).where(~stage.c[ATTEMPT].startswith(f"{job}-"))
 
 
-def remove_rivals(stage: Any, parts: Sequence[Part]) -> Delete:
+def remove_rivals(stage: Any, parts: Sequence[SqlStagedRows]) -> Delete:
     """What other attempts of these subtasks have staged, of which these ones have won."""
     return sql_delete(stage).where(stage.c[SUBTASK].in_({part.subtask for part in parts}))
 
@@ -169,7 +169,7 @@ def move(
     target: Any,
     columns: Sequence[str],
     key: Sequence[str],
-    parts: Sequence[Part],
+    parts: Sequence[SqlStagedRows],
     deletes: bool = False,
     forms: Forms = MappingProxyType({}),
 ) -> Any:
@@ -195,7 +195,7 @@ def remove_deleted(
     stage: Any,
     target: Any,
     key: Sequence[str],
-    parts: Sequence[Part],
+    parts: Sequence[SqlStagedRows],
     forms: Forms = MappingProxyType({}),
 ) -> Delete:
     """Rows of the target whose key has, as its last staged row, one that deletes."""
@@ -207,7 +207,7 @@ def _last_of_key(
     stage: Any,
     columns: Sequence[str],
     key: Sequence[str],
-    parts: Sequence[Part],
+    parts: Sequence[SqlStagedRows],
     forms: Forms,
     *,
     deleted: bool | None,
@@ -227,7 +227,7 @@ def _last_of_key(
     return last if deleted is None else last.where(ranked.c[DELETED] if deleted else ~ranked.c[DELETED])
 
 
-def _of_parts(stage: Any, parts: Sequence[Part]) -> Any:
+def _of_parts(stage: Any, parts: Sequence[SqlStagedRows]) -> Any:
     """The condition that staged rows are of one of these parts."""
     return or_(*(of_part(stage, part) for part in parts))
 

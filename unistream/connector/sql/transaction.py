@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 from sqlalchemy import Connection
 
 from unistream.base.errors import ConfigError
-from unistream.connector.sql.database import Database
+from unistream.connector.sql.database import SinkDatabase
 from unistream.connector.sql.group_log import LogInTransaction
 from unistream.port.group import GroupLog, SharesTransaction
 from unistream.port.operator import CommitPermit
@@ -27,7 +27,7 @@ class CommitsWithin(SharesTransaction, Protocol):
 class SqlTransaction:
     """See `unistream.port.group.Transaction`."""
 
-    def __init__(self, database: Database, connection: Connection) -> None:
+    def __init__(self, database: SinkDatabase, connection: Connection) -> None:
         self._database = database
         self.connection = connection
 

@@ -13,11 +13,11 @@ from sqlalchemy import column as sql_column
 from sqlalchemy import table as sql_table
 
 from unistream.connector.sql.columns import sql_type
-from unistream.connector.sql.database import Database
-from unistream.connector.sql.statements import ATTEMPT, LABEL, ROW, SUBTASK, Part, Target, move
+from unistream.connector.sql.database import SinkDatabase
+from unistream.connector.sql.statements import ATTEMPT, LABEL, ROW, SUBTASK, SqlStagedRows, SqlTableName, move
 
 
-def explain_commit(database: Database, target: Target, rows: pa.Schema, key: Sequence[str]) -> None:
+def explain_commit(database: SinkDatabase, target: SqlTableName, rows: pa.Schema, key: Sequence[str]) -> None:
     """Has the database explain the commit of rows with these columns.
 
     Raises:
@@ -33,7 +33,7 @@ def explain_commit(database: Database, target: Target, rows: pa.Schema, key: Seq
         target=sql_table(target.name, *map(sql_column, rows.names), schema=target.schema or None),
         columns=rows.names,
         key=key,
-        parts=[Part(0, 0, "")],
+        parts=[SqlStagedRows(0, 0, "")],
     )
     with database.read(f"rows for table {target}") as connection:
         compiled = statement.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})

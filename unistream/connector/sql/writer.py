@@ -12,12 +12,12 @@ from unistream.base.crash_points import crash_point
 from unistream.base.errors import UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.connector.common import deletes
-from unistream.connector.sql.database import Database
+from unistream.connector.sql.database import SinkDatabase
 from unistream.connector.sql.stage import SqlCommittable, SqlTable
 from unistream.connector.sql.statements import (
     DELETED,
     OURS,
-    Part,
+    SqlStagedRows,
     attempt_of,
     remove_left,
     remove_part,
@@ -39,7 +39,7 @@ class SqlWriter:
         self._stored = table.without_password()
         self._target = table.target
         self._batch_rows = batch_rows
-        self._database: Database | None = None
+        self._database: SinkDatabase | None = None
         self._stage: Table | None = None
         self._gathered: list[pa.RecordBatch] = []
         self._count = 0
@@ -49,7 +49,7 @@ class SqlWriter:
         self._context = context
         self._attempt = attempt_of(context.job, context.attempt.attempt)
         self._label = (context.restored or 0) + 1
-        self._database = Database(self._table.url)
+        self._database = SinkDatabase(self._table.url)
 
     def write(self, batch: Batch) -> None:
         if batch.num_rows:
@@ -98,7 +98,7 @@ class SqlWriter:
             return
         try:
             if self._staged and self._stage is not None:
-                part = Part(self._context.index, self._label, self._attempt)
+                part = SqlStagedRows(self._context.index, self._label, self._attempt)
                 with database.write("removing staged rows") as connection:
                     connection.execute(remove_part(self._stage, part))
         finally:

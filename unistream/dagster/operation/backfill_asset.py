@@ -25,12 +25,12 @@ from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import JobId
 from unistream.client.job.lookup import find_job
 from unistream.client.remote.rest_client import RestJobClient
-from unistream.dagster.operation.backfill_command import Ended, Figures, perform
+from unistream.dagster.operation.backfill_command import BackfillCommandResult, Figures, perform
 from unistream.dagster.operation.operations import RESOURCE
 from unistream.dagster.run.attached import INTERRUPTIONS
 from unistream.dagster.run.metadata import BACKFILL_METADATA, SINK_METADATA, ordered
 from unistream.dagster.run.resource import UnistreamResource
-from unistream.dagster.run.stream import Stream
+from unistream.dagster.run.stream import AssetStream
 from unistream.dagster.run.watching import LeftToAnother, RunWatch
 from unistream.model.job_info import JobInfo
 from unistream.model.time_range import moment_ms, time_text
@@ -95,7 +95,7 @@ def build_backfill_asset(
     """
     _check(partitions_def)
     backfill = _Backfill(
-        stream=Stream.of(stream, job_name),
+        stream=AssetStream.of(stream, job_name),
         pipeline=reference_of(pipeline),
         target=compute_on,
         config=dict(config or {}),
@@ -145,7 +145,7 @@ def reference_of(pipeline: str | Callable[[Environment], object]) -> str:
 class _Backfill:
     """What a run does. `words`: further options of the command."""
 
-    stream: Stream
+    stream: AssetStream
     pipeline: str
     target: str
     config: dict[str, str] = field(default_factory=dict)
@@ -195,7 +195,7 @@ class _Backfill:
         check: Callable[[], None],
         context: dg.AssetExecutionContext,
         unistream: UnistreamResource,
-    ) -> Ended:
+    ) -> BackfillCommandResult:
         try:
             return perform(words, say, end_s=unistream.terminate_timeout_s, check=check)
         except LeftToAnother as left:
@@ -256,7 +256,7 @@ def _job_of(find: Callable[[], RestJobClient]) -> JobInfo | None:
         return None
 
 
-def result_of(ended: Ended) -> dg.MaterializeResult[Any]:
+def result_of(ended: BackfillCommandResult) -> dg.MaterializeResult[Any]:
     """Raises dg.Failure: the command has failed; `allow_retries`: the same command may end otherwise."""
     figures = ended.figures
     if ended.code == 0 and figures is not None and figures.verdict == "replaced":

@@ -66,7 +66,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class BackfillCommandResult:
     """A command that has ended. `lines`: the last ones of its stderr."""
 
     code: int
@@ -117,7 +117,7 @@ def perform(
     *,
     end_s: float,
     check: Callable[[], object] = lambda: None,
-) -> Ended:
+) -> BackfillCommandResult:
     """Runs the command to its end. `log` is given each line of its stderr at once, in this thread; `check` is
     called every `POLL_S` and raises what is to end the command.
 
@@ -139,7 +139,9 @@ def perform(
     return ended.result()
 
 
-def _run(words: Sequence[str], started: Future[subprocess.Popen[bytes]], say: Callable[[str], None]) -> Ended:
+def _run(
+    words: Sequence[str], started: Future[subprocess.Popen[bytes]], say: Callable[[str], None]
+) -> BackfillCommandResult:
     kept: list[str] = []
     with tempfile.TemporaryFile() as output:
         try:
@@ -164,11 +166,11 @@ def _run(words: Sequence[str], started: Future[subprocess.Popen[bytes]], say: Ca
                     say(line)
         code = process.wait()
         output.seek(0)
-        return Ended(code=code, output=output.read(), lines=tuple(kept))
+        return BackfillCommandResult(code=code, output=output.read(), lines=tuple(kept))
 
 
 def _follow(
-    ended: Future[Ended],
+    ended: Future[BackfillCommandResult],
     lines: queue.SimpleQueue[str],
     log: Callable[[str], None],
     check: Callable[[], object],
@@ -186,7 +188,9 @@ def _forward(lines: queue.SimpleQueue[str], log: Callable[[str], None]) -> None:
             log(lines.get_nowait())
 
 
-def _end(started: Future[subprocess.Popen[bytes]], ended: Future[Ended], end_s: float) -> None:
+def _end(
+    started: Future[subprocess.Popen[bytes]], ended: Future[BackfillCommandResult], end_s: float
+) -> None:
     """SIGTERM, which the command handles as Ctrl-C: a parent may have it ignore that."""
     process = awaited(started, START_S, "the backfill's process to start")
     process.terminate()

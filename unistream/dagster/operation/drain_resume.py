@@ -33,7 +33,7 @@ from unistream.dagster.run.metadata import OPERATION_METADATA, SAVEPOINT_TAG
 from unistream.dagster.run.resource import UnistreamResource
 from unistream.dagster.run.savepoints import ended_by
 from unistream.dagster.run.start import RESUME_TAG
-from unistream.dagster.run.stream import Stream
+from unistream.dagster.run.stream import AssetStream
 from unistream.dagster.run.watching import RunWatch
 from unistream.model.snapshot_kind import SnapshotKind
 
@@ -46,7 +46,7 @@ EARLIER_STOPS_TAG: Final = "unistream/drains"
 Between = Callable[[dg.OpExecutionContext], None]
 
 
-class Stage(Enum):
+class DrainStage(Enum):
     """How far a run, or the one that it repeats, has come. Values are those of the tag of a stop."""
 
     NEW = ""
@@ -56,11 +56,11 @@ class Stage(Enum):
     NOTHING = "nothing"  # there was no job to stop, or it goes on already
 
 
-_OF_DRAIN: Final = {Stage.STOPPING: "draining", Stage.STOPPED: "drained"}
+_OF_DRAIN: Final = {DrainStage.STOPPING: "draining", DrainStage.STOPPED: "drained"}
 """Values of the tag of a drain."""
 
 
-class Step(Enum):
+class DrainStep(Enum):
     """What a run does next."""
 
     STOP = "stop"
@@ -84,7 +84,7 @@ DRAIN: Final = Words("drain", "drained", "drain it: all its windows fire")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class NewestJob:
     """The newest job of the stream. `was_stopped`: it has ended, by the savepoint that a run would take."""
 
     job: str
@@ -100,14 +100,16 @@ class DrainAndResume(NamedTuple):
     sensor: dg.SensorDefinition
 
 
-def stage_of(tags: Mapping[str, str]) -> Stage:
+def stage_of(tags: Mapping[str, str]) -> DrainStage:
     """The stage of a run, which its tags say."""
     text = tags.get(STAGE_TAG) or tags.get(EARLIER_STAGE_TAG, "")
     drains = {value: stage for stage, value in _OF_DRAIN.items()}
-    return drains[text] if text in drains else Stage(text)
+    return drains[text] if text in drains else DrainStage(text)
 
 
-def next_step(stage: Stage, stops: str, found: Found | None, words: Words = STOP) -> tuple[Step, str]:
+def next_step(
+    stage: DrainStage, stops: str, found: NewestJob | None, words: Words = STOP
+) -> tuple[DrainStep, str]:
     """What a run does next, and why.
 
     Args:
@@ -118,18 +120,21 @@ def next_step(stage: Stage, stops: str, found: Found | None, words: Words = STOP
     """
     if found is not None and found.runs:
         if stops and found.job != stops:
-            return Step.NOTHING, f"the stream goes on already, as job {found.job}"
-        return Step.STOP, f"job {found.job} is {found.state}"
-    if stage is Stage.RESUME:
-        return Step.RESUME, "the step between is done"
-    if stage is Stage.STOPPED:
-        return Step.BETWEEN, f"job {stops} is {words.stopped}"
+            return DrainStep.NOTHING, f"the stream goes on already, as job {found.job}"
+        return DrainStep.STOP, f"job {found.job} is {found.state}"
+    if stage is DrainStage.RESUME:
+        return DrainStep.RESUME, "the step between is done"
+    if stage is DrainStage.STOPPED:
+        return DrainStep.BETWEEN, f"job {stops} is {words.stopped}"
     if found is not None and found.was_stopped:
-        return Step.BETWEEN, f"job {found.job} is {words.stopped} already"
+        return DrainStep.BETWEEN, f"job {found.job} is {words.stopped} already"
     how = "no cluster knows it" if found is None else f"job {found.job} has ended as {found.state}"
-    if stage is Stage.STOPPING:
-        return Step.FAIL, f"job {stops} was to be {words.stopped}, and has ended without its savepoint: {how}"
-    return Step.NOTHING, f"there is nothing to {words.stop}: {how}"
+    if stage is DrainStage.STOPPING:
+        return (
+            DrainStep.FAIL,
+            f"job {stops} was to be {words.stopped}, and has ended without its savepoint: {how}",
+        )
+    return DrainStep.NOTHING, f"there is nothing to {words.stop}: {how}"
 
 
 def build_drain_and_resume_schedule(
@@ -167,7 +172,7 @@ def build_drain_and_resume_schedule(
     """
     step = assets.op.name
     name = f"{step}_{'drain' if drain else 'stop'}_and_resume"
-    turn = _Turn(Stream.of(assets, job_name), between, drain, savepoint_dir)
+    turn = _Turn(AssetStream.of(assets, job_name), between, drain, savepoint_dir)
 
     @dg.op(name=f"{name}_op", required_resource_keys={resource}, pool=f"unistream_{name}")
     def operation(context: dg.OpExecutionContext) -> None:
@@ -203,7 +208,7 @@ def _sensor(assets: dg.AssetsDefinition, job: dg.JobDefinition, name: str) -> dg
     )
     def sensor(context: dg.RunStatusSensorContext) -> dg.RunRequest | dg.SkipReason:
         run = context.instance.get_run_by_id(context.dagster_run.run_id)
-        if run is None or stage_of(run.tags) is not Stage.RESUME:
+        if run is None or stage_of(run.tags) is not DrainStage.RESUME:
             return dg.SkipReason(f"run {context.dagster_run.run_id} has stopped nothing")
         return dg.RunRequest(run_key=run.run_id, tags={RESUME_TAG: LATEST})
 
@@ -214,7 +219,7 @@ def _sensor(assets: dg.AssetsDefinition, job: dg.JobDefinition, name: str) -> dg
 class _Turn:
     """What a run does."""
 
-    stream: Stream
+    stream: AssetStream
     between: Between | None
     drain: bool
     savepoint_dir: str | None
@@ -233,16 +238,16 @@ class _Turn:
             step, why = next_step(stage, stops, found, self.words)
             context.log.info("stream %s: %s; next: %s", self.name, why, self._says(step))
             match step:
-                case Step.FAIL:
+                case DrainStep.FAIL:
                     raise dg.Failure(f"stream {self.name}: {why}")
-                case Step.STOP if found is not None:
-                    stage, stops = Stage.STOPPING, found.job
+                case DrainStep.STOP if found is not None:
+                    stage, stops = DrainStage.STOPPING, found.job
                     self._working(context, stage, stops)
                     watch.begin(JobId(stops))
                     self._stop(context, unistream, stops)
-                case Step.BETWEEN:
+                case DrainStep.BETWEEN:
                     stops = found.job if found is not None and found.was_stopped else stops
-                    stage = Stage.STOPPED
+                    stage = DrainStage.STOPPED
                     self._working(context, stage, stops)
                     watch.begin(JobId(stops))
                     await_starts(context.instance, self.stream, unistream.terminate_timeout_s)
@@ -251,12 +256,12 @@ class _Turn:
                         continue
                     if self.between is not None:
                         self.between(context)
-                    stage = Stage.RESUME
-                case Step.RESUME:
-                    _tag(context, {STAGE_TAG: Stage.RESUME.value})
+                    stage = DrainStage.RESUME
+                case DrainStep.RESUME:
+                    _tag(context, {STAGE_TAG: DrainStage.RESUME.value})
                     return
                 case _:
-                    _tag(context, {STAGE_TAG: Stage.NOTHING.value})
+                    _tag(context, {STAGE_TAG: DrainStage.NOTHING.value})
                     return
 
     @property
@@ -271,21 +276,21 @@ class _Turn:
         then = "" if self.between is None else ", calls a step while nobody writes its tables"
         return f"{does} the stream {self.name}{how}{then}, and lets it go on"
 
-    def _says(self, step: Step) -> str:
+    def _says(self, step: DrainStep) -> str:
         return {
-            Step.STOP: self.words.next_step,
-            Step.BETWEEN: "the step between" if self.between else "let it go on",
-            Step.RESUME: "let it go on",
-            Step.NOTHING: "nothing",
-            Step.FAIL: "this run fails",
+            DrainStep.STOP: self.words.next_step,
+            DrainStep.BETWEEN: "the step between" if self.between else "let it go on",
+            DrainStep.RESUME: "let it go on",
+            DrainStep.NOTHING: "nothing",
+            DrainStep.FAIL: "this run fails",
         }[step]
 
-    def _working(self, context: dg.OpExecutionContext, stage: Stage, stops: str) -> None:
+    def _working(self, context: dg.OpExecutionContext, stage: DrainStage, stops: str) -> None:
         """Tags the run with its stage: from now on no run starts the stream."""
         value = _OF_DRAIN[stage] if self.drain else stage.value
         _tag(context, {STAGE_TAG: value, STOPS_TAG: stops, **maintains(self.stream)})
 
-    def _found(self, unistream: UnistreamResource) -> Found | None:
+    def _found(self, unistream: UnistreamResource) -> NewestJob | None:
         try:
             with closing(self.stream.find(unistream.configuration())) as client:
                 info = client.status()
@@ -294,7 +299,7 @@ class _Turn:
         except UnistreamError as error:
             raise dg.Failure(f"job {self.name}: {error}") from error
         was_stopped = info.state == "FINISHED" and ended_by(info) is self._kind
-        return Found(str(info.job), info.state, not info.is_terminal, was_stopped)
+        return NewestJob(str(info.job), info.state, not info.is_terminal, was_stopped)
 
     def _stop(self, context: dg.OpExecutionContext, unistream: UnistreamResource, job: str) -> None:
         try:

@@ -17,7 +17,7 @@ from unistream.client.job.submission import NothingRuns
 from unistream.client.remote.rest_client import RestJobClient
 from unistream.dagster.run.metadata import OPERATION_METADATA, SAVEPOINT_TAG
 from unistream.dagster.run.resource import UnistreamResource
-from unistream.dagster.run.stream import Stream
+from unistream.dagster.run.stream import AssetStream
 from unistream.dagster.run.watching import RunWatch
 
 RESOURCE: Final = "unistream"
@@ -110,7 +110,7 @@ def _schedule(
     options: dict[str, Any],
 ) -> dg.ScheduleDefinition:
     step = assets.op.name
-    stream = Stream.of(assets, job_name)
+    stream = AssetStream.of(assets, job_name)
     streamed = stream.name
     name = f"{step}_{how}"
 
@@ -139,7 +139,7 @@ def _schedule(
 def _savepoint_of(
     context: dg.OpExecutionContext,
     unistream: UnistreamResource,
-    stream: Stream,
+    stream: AssetStream,
     take: Take,
     watch: RunWatch,
 ) -> str | None:

@@ -44,7 +44,7 @@ from unistream.client.remote.poll import Poll
 from unistream.client.remote.rest_client import timeout_s
 from unistream.dagster.run.interruptions import Interruptions
 from unistream.dagster.run.lines import FailureLines, FunctionLines, StageLines
-from unistream.dagster.run.watching import LeftToAnother, Lost, Unwatched, Watch
+from unistream.dagster.run.watching import JobWatch, LeftToAnother, Lost, Unwatched
 from unistream.model.graph import JobType
 from unistream.model.job_info import JobInfo
 
@@ -99,7 +99,7 @@ class StepListener(Protocol):
     def started(self, client: JobClient) -> None: ...
 
     def progress(self, info: JobInfo) -> None:
-        """A checkpoint was completed since the last call; ever more rarely, see `Pace`."""
+        """A checkpoint was completed since the last call; ever more rarely, see `ReportPace`."""
 
     def interrupted(self) -> None:
         """The run is being terminated; the job is still running."""
@@ -126,7 +126,7 @@ def run_step(
     listener: StepListener,
     *,
     detaches: bool = False,
-    watch: Watch | None = None,
+    watch: JobWatch | None = None,
     patience_s: float = PATIENCE_S,
     give_up: Callable[[], None] = lambda: None,
 ) -> JobInfo:
@@ -167,11 +167,11 @@ def run_step(
                 watch.close()
 
 
-class Pace:
+class ReportPace:
     """Which checkpoints are reported: the first one that is completed `every_s` after the last report, which
     is doubled each time, up to `most_s`.
 
-    >>> pace = Pace(every_s=10, most_s=20)
+    >>> pace = ReportPace(every_s=10, most_s=20)
     >>> [pace.reports(n, now_s=s) for n, s in ((1, 0), (2, 9), (2, 10), (2, 30), (3, 29), (3, 30), (4, 50))]
     [True, False, True, False, False, True, True]
     """
@@ -205,7 +205,7 @@ def _check(lost: Lost | None) -> None:
 class _Watching:
     client: JobClient
     listener: StepListener
-    watch: Watch
+    watch: JobWatch
     interruptions: Interruptions
 
     def result(self, *, detaches: bool, patience_s: float) -> JobInfo:
@@ -222,7 +222,7 @@ class _Watching:
     def _wait(self, *, detaches: bool, patience_s: float) -> JobInfo:
         """Waits for the end, or the next checkpoint; meanwhile reports checkpoints, stages and failures."""
         client = self.client
-        pace = Pace(OBSERVE_EVERY_S, OBSERVE_EVERY_MAX_S)
+        pace = ReportPace(OBSERVE_EVERY_S, OBSERVE_EVERY_MAX_S)
         lines = _Lines(client, self.listener)
         before: int | None = None  # checkpoints, when the step came to the job
         next_look_s = float("-inf")
@@ -290,7 +290,7 @@ def _end(
     error: BaseException,
     policy: EndPolicy,
     listener: StepListener,
-    watch: Watch,
+    watch: JobWatch,
     *,
     give_up: Callable[[], None],
 ) -> None:

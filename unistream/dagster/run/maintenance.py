@@ -26,10 +26,10 @@ from unistream.base.ids import OperatorUid
 from unistream.client.remote.job_client import JobClient
 from unistream.dagster.run.attached import POLL_S
 from unistream.dagster.run.metadata import HIDDEN
-from unistream.dagster.run.stream import Stream
+from unistream.dagster.run.stream import AssetStream
 
 STAGE_TAG: Final = "unistream/stage"
-"""Tag of a run: how far it is, a `Stage`. A run that repeats another one has a copy."""
+"""Tag of a run: how far it is, a `DrainStage`. A run that repeats another one has a copy."""
 
 EARLIER_STAGE_TAG: Final = "unistream/drain_stage"
 """The tag that runs of earlier versions have instead of `STAGE_TAG`."""
@@ -38,7 +38,7 @@ MAINTAINS_TAG: Final = "unistream/maintains"
 """Tag of a run: name of the job of the stream that it drains, for people."""
 
 STREAM_TAG: Final = "unistream/stream"
-"""Tag of the same run: the `Stream`."""
+"""Tag of the same run: the `AssetStream`."""
 
 STARTING_TAG: Final = f"{HIDDEN}starting"
 """Tag of a run, with the name of the job behind it: the job that it is about to start or to attach to, a
@@ -103,7 +103,7 @@ class GuardedStart:
             logger.exception("event=start_not_ended run=%s", self.run_id)
 
 
-def maintains(stream: Stream) -> dict[str, str]:
+def maintains(stream: AssetStream) -> dict[str, str]:
     """Tags of a run that works on the tables of a stream."""
     return {MAINTAINS_TAG: stream.name, STREAM_TAG: msgspec.json.encode(stream).decode()}
 
@@ -124,7 +124,7 @@ def check_no_maintenance(instance: dg.DagsterInstance, job: Starting) -> None:
             )
 
 
-def await_starts(instance: dg.DagsterInstance, stream: Stream, timeout_s: float) -> None:
+def await_starts(instance: dg.DagsterInstance, stream: AssetStream, timeout_s: float) -> None:
     """Waits for the runs that are about to start the stream's job: each has a job then, or has seen this run.
 
     Raises:
@@ -140,13 +140,17 @@ def await_starts(instance: dg.DagsterInstance, stream: Stream, timeout_s: float)
         time.sleep(POLL_S)
 
 
-def _maintained(run: dg.DagsterRun) -> Stream:
+def _maintained(run: dg.DagsterRun) -> AssetStream:
     """The stream that a run works on; of a run of an earlier version its name alone."""
     known = run.tags.get(STREAM_TAG)
-    return msgspec.json.decode(known, type=Stream) if known else Stream(run.tags.get(MAINTAINS_TAG, ""), ())
+    return (
+        msgspec.json.decode(known, type=AssetStream)
+        if known
+        else AssetStream(run.tags.get(MAINTAINS_TAG, ""), ())
+    )
 
 
-def _starts(run: dg.DagsterRun, stream: Stream) -> bool:
+def _starts(run: dg.DagsterRun, stream: AssetStream) -> bool:
     jobs = [value for tag, value in run.tags.items() if tag.startswith(f"{STARTING_TAG}.") and value]
     return any(
         stream.is_written_by(job.name, job.writes)

@@ -52,14 +52,14 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class AssetStream:
     """The job that writes some assets. `name`: as it is submitted by the runs of these assets."""
 
     name: str
     assets: tuple[Written, ...]
 
     @classmethod
-    def of(cls, assets: dg.AssetsDefinition, job_name: str | None = None) -> Stream:
+    def of(cls, assets: dg.AssetsDefinition, job_name: str | None = None) -> AssetStream:
         """`job_name`: None: that of the step."""
         name = job_name or assets.op.name
         specs = [spec for spec in assets.specs if SINK_METADATA in spec.metadata]
@@ -87,7 +87,7 @@ class Stream:
         )
 
 
-class Committed:
+class CommittedAssets:
     """Which asset a commit of the outbox is of.
 
     Args:

@@ -71,7 +71,7 @@ class LeftToAnother(Exception):
         self.lost = lost
 
 
-class Watch(Protocol):
+class JobWatch(Protocol):
     """Says that a job is watched. No method raises, and none waits longer than some seconds."""
 
     def begin(self, job: JobId) -> None:

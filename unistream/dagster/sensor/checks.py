@@ -17,9 +17,9 @@ from unistream.base.errors import ConfigError, UnistreamError
 from unistream.dagster.run.metadata import SINK_METADATA
 from unistream.dagster.run.resource import UnistreamResource
 from unistream.dagster.run.seen import NotSeen
-from unistream.dagster.run.stream import Stream
+from unistream.dagster.run.stream import AssetStream
 from unistream.dagster.run.translator import CheckTranslatorData, UnistreamTranslator
-from unistream.dagster.sensor.judging import Limits, Verdict, judged_seen, row_count_verdict
+from unistream.dagster.sensor.judging import CheckVerdict, HealthLimits, judged_seen, row_count_verdict
 from unistream.dagster.sensor.looking import look
 from unistream.port.sink import DescribesTable
 
@@ -83,7 +83,7 @@ def build_stream_checks(
         ConfigError: `max_checkpoint_age` or `max_watermark_lag` is no duration, a ratio is not between 0
             and 1, or `severity` names no check of these.
     """
-    limits = Limits(
+    limits = HealthLimits(
         checkpoint_age_ms=None if max_checkpoint_age is None else parse_duration_ms(max_checkpoint_age),
         restarts=max_restarts,
         late_rows=max_late_rows,
@@ -92,7 +92,7 @@ def build_stream_checks(
         records_behind=max_records_behind,
         dead_letter_ratio=_share("max_dead_letter_ratio", max_dead_letter_ratio),
     )
-    stream = Stream.of(assets, job_name)
+    stream = AssetStream.of(assets, job_name)
     specs = _specs(assets, limits, _severities(severity, limits), translator or UnistreamTranslator())
 
     @dg.multi_asset_check(
@@ -115,7 +115,7 @@ def build_stream_checks(
 
 def _specs(
     assets: dg.AssetsDefinition,
-    limits: Limits,
+    limits: HealthLimits,
     severities: Mapping[str, dg.AssetCheckSeverity],
     translator: UnistreamTranslator,
 ) -> list[dg.AssetCheckSpec]:
@@ -134,18 +134,20 @@ def _specs(
     return found
 
 
-def limits_of(specs: Iterable[dg.AssetCheckSpec]) -> Limits:
+def limits_of(specs: Iterable[dg.AssetCheckSpec]) -> HealthLimits:
     """The limits of the checks of one asset, as `build_stream_checks` has made them."""
-    return Limits.of({spec.metadata[CHECK]: spec.metadata[LIMIT] for spec in specs if LIMIT in spec.metadata})
+    return HealthLimits.of(
+        {spec.metadata[CHECK]: spec.metadata[LIMIT] for spec in specs if LIMIT in spec.metadata}
+    )
 
 
-def verdict_of(spec: dg.AssetCheckSpec, verdicts: Mapping[str, Verdict]) -> Verdict:
+def verdict_of(spec: dg.AssetCheckSpec, verdicts: Mapping[str, CheckVerdict]) -> CheckVerdict:
     """The verdict of a check, with its own severity if it has one."""
     verdict, severity = verdicts[spec.metadata[CHECK]], spec.metadata.get(SEVERITY)
     return verdict if severity is None else replace(verdict, severity=dg.AssetCheckSeverity(severity))
 
 
-def _severities(given: Severity, limits: Limits) -> Mapping[str, dg.AssetCheckSeverity]:
+def _severities(given: Severity, limits: HealthLimits) -> Mapping[str, dg.AssetCheckSeverity]:
     """The severities by the name of the check. Raises ConfigError: there is no such check."""
     if given is None:
         return {}
@@ -242,7 +244,7 @@ def _share(name: str, value: float | None) -> float | None:
 
 
 def _result(
-    key: dg.AssetKey, name: str, verdict: Verdict, severity: dg.AssetCheckSeverity
+    key: dg.AssetKey, name: str, verdict: CheckVerdict, severity: dg.AssetCheckSeverity
 ) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(
         asset_key=key,

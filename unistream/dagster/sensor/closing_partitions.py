@@ -17,7 +17,7 @@ import dagster as dg
 import msgspec
 
 from unistream.base.errors import ConfigError
-from unistream.dagster.sensor.following import Checked, Shown
+from unistream.dagster.sensor.following import Checked, ReportedStream
 
 AT_ONCE_MAX: Final = 500
 """How many partitions of an asset are reported in one tick; the next one goes on. Dagster stores each as an
@@ -33,7 +33,7 @@ class Partitioned:
     streams: tuple[dg.AssetKey, ...]
 
 
-class Step(NamedTuple):
+class ClosedPartitions(NamedTuple):
     """What a tick reports of one asset. `reached_ms`: end of the last partition that is done with."""
 
     partitions: tuple[str, ...]
@@ -54,7 +54,7 @@ class Cursor(msgspec.Struct, frozen=True):
     seq: int = 0
     watermarks: dict[str, int] = {}
     closed: dict[str, int] = {}
-    streams: dict[str, Shown] = {}
+    streams: dict[str, ReportedStream] = {}
     checked: dict[str, Checked] = {}
 
     @classmethod
@@ -80,13 +80,13 @@ class Cursor(msgspec.Struct, frozen=True):
             known[name] = max(watermark, known.get(name, watermark))
         return msgspec.structs.replace(self, seq=seq, watermarks=known)
 
-    def reporting(self, streams: Mapping[str, Shown], checked: Mapping[str, Checked]) -> Cursor:
+    def reporting(self, streams: Mapping[str, ReportedStream], checked: Mapping[str, Checked]) -> Cursor:
         """The cursor when these streams and checks are reported; those of others stay."""
         return msgspec.structs.replace(
             self, streams={**self.streams, **streams}, checked={**self.checked, **checked}
         )
 
-    def after(self, steps: Mapping[dg.AssetKey, Step]) -> Cursor:
+    def after(self, steps: Mapping[dg.AssetKey, ClosedPartitions]) -> Cursor:
         """The cursor when the partitions of these steps are reported."""
         ends = {key.to_user_string(): step.reached_ms for key, step in steps.items()}
         reached = {name: end_ms for name, end_ms in ends.items() if end_ms is not None}
@@ -123,14 +123,14 @@ def partitioned(specs: Iterable[dg.AssetSpec], streams: Iterable[dg.AssetKey]) -
     return found
 
 
-def newly_closed(asset: Partitioned, cursor: Cursor, known: Callable[[], Iterable[str]]) -> Step:
+def newly_closed(asset: Partitioned, cursor: Cursor, known: Callable[[], Iterable[str]]) -> ClosedPartitions:
     """Partitions to be reported, in order, `AT_ONCE_MAX` at most. `known` is asked only if there are any:
     those that were reported, also by a tick that died before its cursor was stored, are passed over."""
     reached_ms = cursor.closed.get(asset.key.to_user_string())
     watermarks = [cursor.watermarks.get(key.to_user_string()) for key in asset.streams]
     lowest = min((mark for mark in watermarks if mark is not None), default=None)
     if lowest is None or None in watermarks:
-        return Step((), reached_ms)
+        return ClosedPartitions((), reached_ms)
     passed: set[str] | None = None
     found: list[str] = []
     for partition, end_ms in closed_between(asset.windows, reached_ms, lowest):
@@ -141,7 +141,7 @@ def newly_closed(asset: Partitioned, cursor: Cursor, known: Callable[[], Iterabl
             found.append(partition)
         if len(found) == AT_ONCE_MAX:
             break
-    return Step(tuple(found), reached_ms)
+    return ClosedPartitions(tuple(found), reached_ms)
 
 
 def closed_between(

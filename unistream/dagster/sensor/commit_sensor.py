@@ -33,21 +33,28 @@ from unistream.client.job.submission import NothingRuns
 from unistream.dagster.run.metadata import JOB, SEQ, SINK_METADATA, STATE, asset_metadata, ordered
 from unistream.dagster.run.resource import UnistreamResource
 from unistream.dagster.run.seen import NotSeen, Seen, SeenJob
-from unistream.dagster.run.stream import Committed, Stream, Written
+from unistream.dagster.run.stream import AssetStream, CommittedAssets, Written
 from unistream.dagster.sensor.checks import CHECK, limits_of, verdict_of
 from unistream.dagster.sensor.closing_partitions import Cursor, Partitioned, newly_closed, partitioned
-from unistream.dagster.sensor.commits import Reading, Visible, event_of, lost_text, now_metadata, read_within
+from unistream.dagster.sensor.commits import (
+    OutboxReading,
+    Visible,
+    event_of,
+    lost_text,
+    now_metadata,
+    read_within,
+)
 from unistream.dagster.sensor.following import (
-    Change,
     Checked,
-    Shown,
+    ReportedStream,
+    StreamChange,
     changes,
     is_due,
     is_followed,
     reported_text,
     results_text,
 )
-from unistream.dagster.sensor.judging import Verdict, judged_seen
+from unistream.dagster.sensor.judging import CheckVerdict, judged_seen
 from unistream.dagster.sensor.looking import Target, is_reported, look, newest_materialisation, provenance
 from unistream.model.job_info import JobInfo
 
@@ -106,7 +113,7 @@ def build_commit_sensor(
     )
     def commits(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         unistream: UnistreamResource = getattr(context.resources, resource)
-        tick = _Tick(
+        tick = _CommitTick(
             instance=context.instance,
             target=unistream.target,
             config=_impatient(unistream.configuration()),
@@ -130,16 +137,16 @@ class _Followed:
     """The assets of one step, and whose job it is."""
 
     step: str
-    stream: Stream
+    stream: AssetStream
     specs: tuple[dg.AssetSpec, ...]
 
     @classmethod
     def of(cls, assets: dg.AssetsDefinition, job_name: str | None) -> "_Followed":
-        return cls(assets.op.name, Stream.of(assets, job_name), tuple(assets.specs))
+        return cls(assets.op.name, AssetStream.of(assets, job_name), tuple(assets.specs))
 
 
 @dataclass
-class _Tick:
+class _CommitTick:
     """One evaluation of the sensor.
 
     Attributes:
@@ -163,7 +170,7 @@ class _Tick:
     now_ms: int
     not_kept: int = 0
     seen: dict[str, Seen] = field(default_factory=dict)
-    streams: dict[str, Shown] = field(default_factory=dict)
+    streams: dict[str, ReportedStream] = field(default_factory=dict)
     checked: dict[str, Checked] = field(default_factory=dict)
     sentences: list[str] = field(default_factory=list)
     began_s: float = field(default_factory=time.monotonic)
@@ -188,10 +195,10 @@ class _Tick:
         cursor = after.after(steps).reporting(self.streams, self.checked).written()
         return dg.SensorResult(asset_events=[*events, *results], cursor=cursor, skip_reason=text)
 
-    def _read(self) -> tuple[Reading, UnistreamError | None]:
+    def _read(self) -> tuple[OutboxReading, UnistreamError | None]:
         """What could be read, and why nothing could be."""
-        committed = Committed(self.keys, lambda job: known_job(job, self.config, self.target))
-        reading = Reading(committed, lambda key: last_reported(self.instance, key), self.before.seq)
+        committed = CommittedAssets(self.keys, lambda job: known_job(job, self.config, self.target))
+        reading = OutboxReading(committed, lambda key: last_reported(self.instance, key), self.before.seq)
         try:
             pages = commits_after(self.before.seq, config=self.config, target=self.target)
             read_within(reading, pages, self.began_s + READ_S)
@@ -200,7 +207,7 @@ class _Tick:
         self.not_kept = reading.not_kept
         return reading, None
 
-    def _nothing(self, reading: Reading, has_events: bool) -> str:
+    def _nothing(self, reading: OutboxReading, has_events: bool) -> str:
         if has_events:
             return "partitions were closed"
         text = "nothing new is visible in these assets"
@@ -245,7 +252,7 @@ class _Tick:
             return None
 
     def _observations(self, one: _Followed) -> Iterator[dg.AssetObservation]:
-        seen, before = self.seen.get(one.step), self.before.streams.get(one.step, Shown())
+        seen, before = self.seen.get(one.step), self.before.streams.get(one.step, ReportedStream())
         if seen is None:
             return
         former = self._ask(JobId(before.job)) if is_followed(before, seen) else None
@@ -276,13 +283,17 @@ class _Tick:
                 yield from (_evaluation(check, final[check.name], target) for check in checks)
 
 
-def _observation(spec: dg.AssetSpec, change: Change, now_ms: int, page: str | None) -> dg.AssetObservation:
+def _observation(
+    spec: dg.AssetSpec, change: StreamChange, now_ms: int, page: str | None
+) -> dg.AssetObservation:
     known = {} if change.info is None else asset_metadata(spec, change.info, now_ms, page)
     metadata = ordered({**known, JOB: str(change.job), STATE: change.state})
     return dg.AssetObservation(asset_key=spec.key, description=change.text, metadata=metadata)
 
 
-def _evaluation(check: dg.AssetCheckSpec, verdict: Verdict, target: Target | None) -> dg.AssetCheckEvaluation:
+def _evaluation(
+    check: dg.AssetCheckSpec, verdict: CheckVerdict, target: Target | None
+) -> dg.AssetCheckEvaluation:
     return dg.AssetCheckEvaluation(
         asset_key=check.asset_key,
         check_name=check.name,

@@ -23,7 +23,7 @@ from unistream.dagster.run.metadata import (
     positions_metadata,
     table_rows_metadata,
 )
-from unistream.dagster.run.stream import Committed
+from unistream.dagster.run.stream import CommittedAssets
 from unistream.model.job_info import JobInfo
 from unistream.model.positions import SourcePositions
 from unistream.port.metadata import CommitRecord, OutboxRecord
@@ -58,7 +58,7 @@ class Visible:
 
 def coalesced(
     records: Iterable[OutboxRecord],
-    assets: Committed,
+    assets: CommittedAssets,
     reported: Callable[[dg.AssetKey], int],
 ) -> dict[dg.AssetKey, Visible]:
     """What is to be reported of each asset.
@@ -68,12 +68,12 @@ def coalesced(
         assets: Of which one a commit is; those of others are left out.
         reported: The last commit of an asset that was reported, 0: none.
     """
-    reading = Reading(assets, reported)
+    reading = OutboxReading(assets, reported)
     reading.add(list(records))
     return reading.visible()
 
 
-class Reading:
+class OutboxReading:
     """What a tick has read of the outbox, page by page. Of a commit only its number and its rows are kept.
 
     Args:
@@ -83,7 +83,7 @@ class Reading:
 
     def __init__(
         self,
-        assets: Committed,
+        assets: CommittedAssets,
         reported: Callable[[dg.AssetKey], int],
         after: int = 0,
     ) -> None:
@@ -141,7 +141,7 @@ class Reading:
 
 
 def read_within(
-    reading: Reading,
+    reading: OutboxReading,
     pages: Iterator[Sequence[OutboxRecord]],
     until_s: float,
     clock: Callable[[], float] = time.monotonic,

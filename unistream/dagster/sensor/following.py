@@ -22,7 +22,7 @@ import msgspec
 
 from unistream.base.ids import JobId
 from unistream.dagster.run.seen import NoJob, NotSeen, Seen, SeenJob, state_text
-from unistream.dagster.sensor.judging import Verdict
+from unistream.dagster.sensor.judging import CheckVerdict
 from unistream.model.job_info import JobInfo
 
 SILENT_MS: Final = 60_000
@@ -35,7 +35,7 @@ GONE: Final = "GONE"
 """What stands instead of a state: no job is there any more."""
 
 
-class Shown(msgspec.Struct, frozen=True):
+class ReportedStream(msgspec.Struct, frozen=True):
     """What the events say of a stream.
 
     Attributes:
@@ -65,7 +65,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StreamChange:
     """What is to be reported of a stream. `state`: of a job, or GONE; `info`: None: nobody knows the job."""
 
     job: JobId
@@ -74,7 +74,9 @@ class Change:
     info: JobInfo | None = None
 
 
-def changes(reported: Shown, seen: Seen, former: JobInfo | None, now_ms: int) -> tuple[list[Change], Shown]:
+def changes(
+    reported: ReportedStream, seen: Seen, former: JobInfo | None, now_ms: int
+) -> tuple[list[StreamChange], ReportedStream]:
     """What is to be reported, oldest first, and what is reported then.
 
     Args:
@@ -88,19 +90,19 @@ def changes(reported: Shown, seen: Seen, former: JobInfo | None, now_ms: int) ->
         return [], msgspec.structs.replace(reported, silent_ms=silent_ms)
     if isinstance(seen, NoJob):
         if not reported.job or reported.end:
-            return [], Shown(reported.job, reported.end)
+            return [], ReportedStream(reported.job, reported.end)
         text = f"job {reported.job} is not there any more: {seen.why}"
-        return [Change(JobId(reported.job), GONE, text)], Shown(reported.job, GONE)
-    info, found = seen.info, list[Change]()
+        return [StreamChange(JobId(reported.job), GONE, text)], ReportedStream(reported.job, GONE)
+    info, found = seen.info, list[StreamChange]()
     if is_followed(reported, seen):
         found += _end_of(JobId(reported.job), former, info.job)
-    now = Shown(info.job, info.state if info.is_terminal else "")
+    now = ReportedStream(info.job, info.state if info.is_terminal else "")
     if (reported.job, reported.end) != (now.job, now.end):
-        found.append(Change(info.job, info.state, state_text(info), info))
+        found.append(StreamChange(info.job, info.state, state_text(info), info))
     return found, now
 
 
-def is_followed(reported: Shown, seen: Seen) -> bool:
+def is_followed(reported: ReportedStream, seen: Seen) -> bool:
     """Another job has come, and the end of the one before it is not reported."""
     return (
         isinstance(seen, SeenJob)
@@ -110,15 +112,19 @@ def is_followed(reported: Shown, seen: Seen) -> bool:
     )
 
 
-def _end_of(job: JobId, former: JobInfo | None, next_job: JobId) -> list[Change]:
+def _end_of(job: JobId, former: JobInfo | None, next_job: JobId) -> list[StreamChange]:
     if former is None:
-        return [Change(job, GONE, f"job {job} was followed by job {next_job}; how it has ended is not known")]
+        return [
+            StreamChange(
+                job, GONE, f"job {job} was followed by job {next_job}; how it has ended is not known"
+            )
+        ]
     if not former.is_terminal:  # it writes other tables now
         return []
-    return [Change(job, former.state, state_text(former), former)]
+    return [StreamChange(job, former.state, state_text(former), former)]
 
 
-def is_due(before: Checked, now: Checked, reported: Shown, seen: Seen) -> bool:
+def is_due(before: Checked, now: Checked, reported: ReportedStream, seen: Seen) -> bool:
     """Whether the results of the checks of an asset are reported now.
 
     Args:
@@ -135,10 +141,11 @@ def is_due(before: Checked, now: Checked, reported: Shown, seen: Seen) -> bool:
     return is_old or (before.mark, before.results) != (now.mark, now.results)
 
 
-def results_text(verdicts: Mapping[str, Verdict]) -> str:
+def results_text(verdicts: Mapping[str, CheckVerdict]) -> str:
     """How the checks have ended, for `Checked`.
 
-    >>> results_text({"lag": Verdict(True, "level", {}), "restarts": Verdict(False, "3 restarts", {})})
+    >>> lag, restarts = CheckVerdict(True, "level", {}), CheckVerdict(False, "3 restarts", {})
+    >>> results_text({"lag": lag, "restarts": restarts})
     'lag=passed restarts=WARN'
     """
     return " ".join(f"{name}={one.result}" for name, one in verdicts.items())

@@ -40,14 +40,14 @@ FIELDS: Final = {
     RECORDS_BEHIND: "records_behind",
     DEAD_LETTERS: "dead_letter_ratio",
 }
-"""The fields of `Limits` by the name of the check."""
+"""The fields of `HealthLimits` by the name of the check."""
 
 COUNTED: Final = frozenset({LATE_ROWS, LATE_RATIO, LAG, RECORDS_BEHIND, DEAD_LETTERS})
 """The checks that judge by what the tasks of a job have counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class HealthLimits:
     """What a healthy stream stays within; None: not checked.
 
     Attributes:
@@ -75,7 +75,7 @@ class Limits:
         return [RUNS, *(name for name, field in FIELDS.items() if getattr(self, field) is not None)]
 
     @classmethod
-    def of(cls, limits: Mapping[str, object]) -> Limits:
+    def of(cls, limits: Mapping[str, object]) -> HealthLimits:
         """The limits from those that are given by the name of the check."""
         known = {FIELDS[name]: limit for name, limit in limits.items() if name in FIELDS}
         return msgspec.convert(known, cls)
@@ -102,7 +102,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckVerdict:
     """The result of one check. `severity`: if it fails."""
 
     passed: bool
@@ -142,8 +142,8 @@ class OperatorRows:
         return _ratio(self.dead_letters, self.rows)
 
 
-def judged_seen(seen: Seen, limits: Limits, now_ms: int) -> dict[str, Verdict]:
-    """All checks of a stream, by name, in the order of `Limits.names`. What is not known fails nobody's
+def judged_seen(seen: Seen, limits: HealthLimits, now_ms: int) -> dict[str, CheckVerdict]:
+    """All checks of a stream, by name, in the order of `HealthLimits.names`. What is not known fails nobody's
     pipeline, but passes as nothing either: a warning."""
     if isinstance(seen, SeenJob):
         found = judged(seen.info, seen.newest, limits, now_ms)
@@ -151,21 +151,23 @@ def judged_seen(seen: Seen, limits: Limits, now_ms: int) -> dict[str, Verdict]:
         return {name: replace(one, metadata={**one.metadata, **link}) for name, one in found.items()}
     is_lost = isinstance(seen, NoJob) and seen.is_lost
     text = f"the job does not run: {seen.why}" if isinstance(seen, NoJob) else f"it is not known: {seen.why}"
-    warning = Verdict(False, text, {})
+    warning = CheckVerdict(False, text, {})
     severe = replace(warning, severity=dg.AssetCheckSeverity.ERROR)
     return {name: severe if is_lost and name == RUNS else warning for name in limits.names}
 
 
-def _runs(info: JobInfo) -> Verdict:
+def _runs(info: JobInfo) -> CheckVerdict:
     """Who stops a stream knows it; who has one that failed does not."""
     passed = info.state == "RUNNING" or has_read_everything(info)
     is_failure = info.state in {"FAILING", "FAILED", "SUSPENDED"}
     severity = dg.AssetCheckSeverity.ERROR if is_failure else dg.AssetCheckSeverity.WARN
-    return Verdict(passed, state_text(info), {JOB: str(info.job)}, severity)
+    return CheckVerdict(passed, state_text(info), {JOB: str(info.job)}, severity)
 
 
-def judged(info: JobInfo, newest: Complete | None, limits: Limits, now_ms: int) -> dict[str, Verdict]:
-    """All checks of a job, by name, in the order of `Limits.names`.
+def judged(
+    info: JobInfo, newest: Complete | None, limits: HealthLimits, now_ms: int
+) -> dict[str, CheckVerdict]:
+    """All checks of a job, by name, in the order of `HealthLimits.names`.
 
     Args:
         info: The job.
@@ -178,12 +180,12 @@ def judged(info: JobInfo, newest: Complete | None, limits: Limits, now_ms: int) 
         found[CHECKPOINT_AGE] = _checkpoint_age(info, newest, limits.checkpoint_age_ms, now_ms)
     if limits.restarts is not None:
         text = f"{info.restarts} restarts, allowed {limits.restarts}"
-        found[RESTARTS] = Verdict(info.restarts <= limits.restarts, text, {"restarts": info.restarts})
+        found[RESTARTS] = CheckVerdict(info.restarts <= limits.restarts, text, {"restarts": info.restarts})
     if limits.late_rows is not None:
         late = sum(info.late_rows.values())
         metadata = {"late_rows": late, "by_operator": dg.MetadataValue.json(info.late_rows)}
         text = f"{late} late rows, allowed {limits.late_rows}"
-        found[LATE_ROWS] = Verdict(late <= limits.late_rows, text, metadata)
+        found[LATE_ROWS] = CheckVerdict(late <= limits.late_rows, text, metadata)
     if limits.late_ratio is not None:
         found[LATE_RATIO] = _late_ratio(info, limits.late_ratio)
     if limits.watermark_lag_ms is not None:
@@ -193,7 +195,7 @@ def judged(info: JobInfo, newest: Complete | None, limits: Limits, now_ms: int) 
     if limits.dead_letter_ratio is not None:
         found[DEAD_LETTERS] = _dead_letters(info, limits.dead_letter_ratio)
     if info.incomplete:  # what nobody has counted is not 0
-        unknown = Verdict(False, f"it is not known any more: {info.incomplete}", {})
+        unknown = CheckVerdict(False, f"it is not known any more: {info.incomplete}", {})
         found |= dict.fromkeys(COUNTED & found.keys(), unknown)
     return found
 
@@ -224,7 +226,7 @@ def operator_rows(info: JobInfo) -> list[OperatorRows]:
     return [OperatorRows(name, rows[vertex], count) for (name, vertex), count in sorted(dead.items())]
 
 
-def row_count_verdict(rows: int | None, expected: int, tolerance: float) -> Verdict:
+def row_count_verdict(rows: int | None, expected: int, tolerance: float) -> CheckVerdict:
     """Judges the number of rows of a table against what a query says.
 
     Args:
@@ -237,33 +239,33 @@ def row_count_verdict(rows: int | None, expected: int, tolerance: float) -> Verd
     has = "there is no table" if rows is None else f"the table has {rows:,} rows"
     text = f"{has}, the query says {expected:,}: {off:,} off, allowed {tolerance * expected:,.0f}"
     known = {} if rows is None else {"rows": rows}
-    return Verdict(off <= tolerance * expected, text, {**known, "expected": expected})
+    return CheckVerdict(off <= tolerance * expected, text, {**known, "expected": expected})
 
 
-def _checkpoint_age(info: JobInfo, newest: Complete | None, limit_ms: int, now_ms: int) -> Verdict:
+def _checkpoint_age(info: JobInfo, newest: Complete | None, limit_ms: int, now_ms: int) -> CheckVerdict:
     if has_read_everything(info):
-        return Verdict(True, "the job has read all of its input: no checkpoint comes any more", {})
+        return CheckVerdict(True, "the job has read all of its input: no checkpoint comes any more", {})
     since_ms = info.submitted_ms if newest is None else newest.at_ms
     age_s = max(0, now_ms - since_ms) / 1000
     what = "there is no complete checkpoint" if newest is None else f"checkpoint {newest.checkpoint_id}"
     text = f"{what}, {age_s:.0f} s ago" if newest else f"{what}, {age_s:.0f} s after the submission"
-    return Verdict(age_s * 1000 <= limit_ms, text, {"age_s": age_s})
+    return CheckVerdict(age_s * 1000 <= limit_ms, text, {"age_s": age_s})
 
 
-def _late_ratio(info: JobInfo, limit: float) -> Verdict:
+def _late_ratio(info: JobInfo, limit: float) -> CheckVerdict:
     late = sum(late_rows_of(info.metrics).values())
     read = sum(source.rows for source in source_rows(info))
     ratio = _ratio(late, read)
     text = f"{late:,} of {read:,} rows were late ({ratio:.2%}), allowed {limit:.2%}"
-    return Verdict(ratio <= limit, text, {"late_rows": late, "rows_read": read, "late_ratio": ratio})
+    return CheckVerdict(ratio <= limit, text, {"late_rows": late, "rows_read": read, "late_ratio": ratio})
 
 
-def _lag(info: JobInfo, limit_ms: int, now_ms: int) -> Verdict:
+def _lag(info: JobInfo, limit_ms: int, now_ms: int) -> CheckVerdict:
     """Judges how far the watermark is behind. Without one the time counts from when the tasks began: a
     restart is not a lag by itself."""
     watermark_ms = info.metrics.get("watermark", MIN_WATERMARK)
     if watermark_ms == MAX_WATERMARK:
-        return Verdict(True, "all sources have read everything", {"lag_s": 0.0})
+        return CheckVerdict(True, "all sources have read everything", {"lag_s": 0.0})
     if watermark_ms == MIN_WATERMARK:
         since_ms = max([info.submitted_ms, *(failure.at_ms for failure in info.exceptions[:1])])
         lag_s = max(0, now_ms - since_ms) / 1000
@@ -272,18 +274,18 @@ def _lag(info: JobInfo, limit_ms: int, now_ms: int) -> Verdict:
         lag_s = max(0, now_ms - watermark_ms) / 1000
         text = f"the watermark is {lag_s:.0f} s behind"
     text = f"{text}, allowed {limit_ms / 1000:.0f} s"
-    return Verdict(lag_s * 1000 <= limit_ms, text, {"lag_s": lag_s})
+    return CheckVerdict(lag_s * 1000 <= limit_ms, text, {"lag_s": lag_s})
 
 
-def _records_behind(info: JobInfo, limit: int) -> Verdict:
+def _records_behind(info: JobInfo, limit: int) -> CheckVerdict:
     behind = info.records_behind
     if behind is None:
-        return Verdict(False, "not every source of the job says how many records it has not read", {})
+        return CheckVerdict(False, "not every source of the job says how many records it has not read", {})
     text = f"{behind:,} records are not read yet, allowed {limit:,}"
-    return Verdict(behind <= limit, text, {"records_behind": behind})
+    return CheckVerdict(behind <= limit, text, {"records_behind": behind})
 
 
-def _dead_letters(info: JobInfo, limit: float) -> Verdict:
+def _dead_letters(info: JobInfo, limit: float) -> CheckVerdict:
     sources, operators = source_rows(info), operator_rows(info)
     metadata = {
         "by_source": dg.MetadataValue.json(
@@ -294,7 +296,7 @@ def _dead_letters(info: JobInfo, limit: float) -> Verdict:
         ),
     }
     if not sources and not operators:
-        return Verdict(True, "no source has read anything yet", metadata)
+        return CheckVerdict(True, "no source has read anything yet", metadata)
     measured: list[SourceRows | OperatorRows] = [*sources, *operators]
     worst = max(measured, key=lambda one: one.dead_letter_ratio)
     if isinstance(worst, SourceRows):
@@ -303,7 +305,7 @@ def _dead_letters(info: JobInfo, limit: float) -> Verdict:
     else:
         what = f"operator {worst.name}: {worst.dead_letters:,} of {worst.rows:,} rows could not be processed"
     text = f"{what} ({worst.dead_letter_ratio:.2%}), allowed {limit:.2%}"
-    return Verdict(worst.dead_letter_ratio <= limit, text, metadata)
+    return CheckVerdict(worst.dead_letter_ratio <= limit, text, metadata)
 
 
 def _ratio(part: int, whole: int) -> float:

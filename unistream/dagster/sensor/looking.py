@@ -26,7 +26,7 @@ from unistream.client.machine.job_history import listed_jobs, recorded_job
 from unistream.dagster.run.metadata import STATE
 from unistream.dagster.run.report import page_of
 from unistream.dagster.run.seen import NoJob, NotSeen, Seen, SeenJob, newest_in, newest_of
-from unistream.dagster.run.stream import Stream
+from unistream.dagster.run.stream import AssetStream
 from unistream.model.job_info import JobInfo
 
 LOOK_BACK: Final = 100
@@ -34,7 +34,7 @@ PROVENANCE: Final = (CODE_VERSION_TAG, INPUT_DATA_VERSION_TAG_PREFIX, INPUT_EVEN
 """Beginnings of the tags by which Dagster knows whether an asset is behind its code or what is upstream."""
 
 
-def look(stream: Stream, config: Configuration, target: str) -> Seen:
+def look(stream: AssetStream, config: Configuration, target: str) -> Seen:
     """The job of a stream as its cluster knows it; where none is, as the history of this machine does. Never
     raises an error of ours.
 
@@ -57,7 +57,9 @@ def look(stream: Stream, config: Configuration, target: str) -> Seen:
         return NotSeen(str(error))
 
 
-def _recorded(stream: Stream, config: Configuration, error: UnistreamError, *, has_history: bool) -> Seen:
+def _recorded(
+    stream: AssetStream, config: Configuration, error: UnistreamError, *, has_history: bool
+) -> Seen:
     try:
         info = _newest_recorded(stream, config) if has_history else None
     except UnistreamError as unknown:
@@ -67,7 +69,7 @@ def _recorded(stream: Stream, config: Configuration, error: UnistreamError, *, h
     return SeenJob(info, newest_in(info.checkpoints))
 
 
-def _newest_recorded(stream: Stream, config: Configuration) -> JobInfo | None:
+def _newest_recorded(stream: AssetStream, config: Configuration) -> JobInfo | None:
     for job in listed_jobs(config, stream.name):
         if stream.is_written_by(job.name, job.writes):
             return recorded_job(config, job.job)

@@ -43,10 +43,10 @@ from unistream.dagster.run.watching import (
     watcher_of,
 )
 from unistream.dagster.sensor.silence import (
-    Limits,
-    Step,
+    SilenceLimits,
+    SilenceVerdict,
     Suspicion,
-    Verdict,
+    UnfinishedStep,
     judged,
     of_run,
     remembered,
@@ -114,11 +114,13 @@ def build_reconciling_sensor(
     def reconciling(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         unistream: UnistreamResource = getattr(context.resources, resource)
         least_s = MISSED_MAX * unistream.heartbeat_interval_s
-        limits = Limits(
+        limits = SilenceLimits(
             silent_ms=int(1_000 * max(silent_after_s, least_s)), unlinked_ms=int(1_000 * unlinked_after_s)
         )
         before = remembered(context.cursor)
-        tick = _Tick(context.instance, unistream, limits, steps, backfills, performed, before, clock())
+        tick = _ReconcilingTick(
+            context.instance, unistream, limits, steps, backfills, performed, before, clock()
+        )
         try:
             text = tick.perform()
         except UnistreamError as error:  # who was suspected could not send a heartbeat either
@@ -153,17 +155,17 @@ def _backfills(assets: Iterable[dg.AssetsDefinition]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Operation:
+class _StreamOperation:
     """What the runs of a job of Dagster do. `stream`: name of the stream's job."""
 
     step: str
     stream: str
 
 
-def _operations(given: Iterable[dg.ScheduleDefinition | DrainAndResume]) -> dict[str, _Operation]:
+def _operations(given: Iterable[dg.ScheduleDefinition | DrainAndResume]) -> dict[str, _StreamOperation]:
     """The operations of these schedules, by the name of their job. Raises ConfigError: one does nothing with
     a stream."""
-    found: dict[str, _Operation] = {}
+    found: dict[str, _StreamOperation] = {}
     for one in given:
         schedule = one.schedule if isinstance(one, DrainAndResume) else one
         job = schedule.job if schedule.has_job else None
@@ -175,12 +177,12 @@ def _operations(given: Iterable[dg.ScheduleDefinition | DrainAndResume]) -> dict
                 "build_drain_and_resume_schedule has made"
             )
         [node] = job.nodes
-        found[job.name] = _Operation(node.name, str(stream.value))
+        found[job.name] = _StreamOperation(node.name, str(stream.value))
     return found
 
 
 @dataclass
-class _Tick:
+class _ReconcilingTick:
     """One evaluation of the sensor.
 
     Attributes:
@@ -193,10 +195,10 @@ class _Tick:
 
     instance: dg.DagsterInstance
     unistream: UnistreamResource
-    limits: Limits
+    limits: SilenceLimits
     steps: Mapping[str, frozenset[dg.AssetKey]]
     backfills: Mapping[str, str]
-    operations: Mapping[str, _Operation]
+    operations: Mapping[str, _StreamOperation]
     before: Mapping[str, Suspicion]
     now_s: float
     suspicions: dict[str, Suspicion] = field(default_factory=dict)
@@ -262,25 +264,25 @@ class _Tick:
         seen = {name: self._seen(run, name, links) for name in names}
         found = {name: judged(step, self.limits) for name, step in seen.items()}
         decision = of_run(list(found.values()))
-        if decision.verdict is Verdict.ENDED:
+        if decision.verdict is SilenceVerdict.ENDED:
             [name] = [name for name, one in found.items() if one is decision][:1]
             if decision.suspicion is not None:  # until it is reported
                 self.suspicions[f"{run.run_id} {name}"] = decision.suspicion
             return self._ended(seen[name], decision.text, links)
         for name, one in found.items():
-            if one.suspicion is not None and decision.verdict is not Verdict.ALIVE:
+            if one.suspicion is not None and decision.verdict is not SilenceVerdict.ALIVE:
                 self.suspicions[f"{run.run_id} {name}"] = one.suspicion
-        return f"run {run.run_id}: {decision.text}" if decision.verdict is Verdict.SUSPECTED else None
+        return f"run {run.run_id}: {decision.text}" if decision.verdict is SilenceVerdict.SUSPECTED else None
 
-    def _seen(self, run: dg.DagsterRun, name: str, links: LinkStore) -> Step:
+    def _seen(self, run: dg.DagsterRun, name: str, links: LinkStore) -> UnfinishedStep:
         suspicion = self.before.get(f"{run.run_id} {name}")
-        step = Step(
+        step = UnfinishedStep(
             run=run, step=name, seen=links.find(self._key_of(run, name)), quiet_ms=None, suspicion=suspicion
         )
         is_quiet = name in self.backfills  # it computes for hours, also where no job was there to be watched
         if step.link is not None or step.is_taken or is_quiet:
             return step
-        return Step(
+        return UnfinishedStep(
             run=run, step=name, seen=step.seen, quiet_ms=self._quiet_ms(run, name), suspicion=suspicion
         )
 
@@ -302,7 +304,7 @@ class _Tick:
 
     # --- a run whose process is gone ----------------------------------------------------------------
 
-    def _ended(self, step: Step, seen: str, links: LinkStore) -> str | None:
+    def _ended(self, step: UnfinishedStep, seen: str, links: LinkStore) -> str | None:
         """Reports the run; None: it has come back to life, or has ended meanwhile."""
         if not step.is_taken:
             mark = mark_of(step.link.watcher if step.link else watcher_of(step.run, step.step))
@@ -328,7 +330,7 @@ class _Tick:
         """Dagster stores the event of a failure before the run's status. Its retries look at the status when
         they read the event, so they miss a run that they see in between; they retry a run only once."""
         for name in names:
-            step = Step(run=run, step=name, seen=links.find(self._key_of(run, name)), quiet_ms=None)
+            step = UnfinishedStep(run=run, step=name, seen=links.find(self._key_of(run, name)), quiet_ms=None)
             link = step.seen.link
             if link is None or not step.is_taken:  # not reported by this sensor, or repeated since
                 continue
@@ -340,7 +342,7 @@ class _Tick:
                 return f"run {run.run_id} was not retried, and is reported as failed again"
         return None
 
-    def _ended_job(self, step: Step, links: LinkStore) -> str | None:
+    def _ended_job(self, step: UnfinishedStep, links: LinkStore) -> str | None:
         """How the job of a run has ended that was being terminated; None: not yet."""
         link = step.seen.link
         left = self._left_behind(step.run, step.step)

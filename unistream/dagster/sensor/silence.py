@@ -29,7 +29,7 @@ UNLINKED: Final = -1
 """What stands instead of the version of a link: there is none."""
 
 
-class Verdict(Enum):
+class SilenceVerdict(Enum):
     """What a tick does about one step of a run."""
 
     ALIVE = "its heartbeats come"
@@ -47,7 +47,7 @@ class Suspicion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class SilenceLimits:
     """How long a run may be silent, in ms.
 
     Attributes:
@@ -60,7 +60,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class UnfinishedStep:
     """A step of an unfinished run as a tick sees it.
 
     Attributes:
@@ -94,51 +94,51 @@ class Step:
 class Judged:
     """`text`: what was seen, for people; `suspicion`: to be remembered until the next tick."""
 
-    verdict: Verdict
+    verdict: SilenceVerdict
     text: str
     suspicion: Suspicion | None = None
 
 
-def judged(step: Step, limits: Limits) -> Judged:
+def judged(step: UnfinishedStep, limits: SilenceLimits) -> Judged:
     """The decision about one step of a run that has not ended."""
     link, now_ms = step.link, step.seen.now_ms
     if step.is_taken:
-        return Judged(Verdict.ENDED, f"step {step.step} was found silent by an earlier tick")
+        return Judged(SilenceVerdict.ENDED, f"step {step.step} was found silent by an earlier tick")
     if link is None:
         return _judged_unlinked(step, limits)
     if link.released_ms is not None:
-        return Judged(Verdict.LEFT, f"step {step.step} has left its job in order")
+        return Judged(SilenceVerdict.LEFT, f"step {step.step} has left its job in order")
     silent_ms = now_ms - link.heartbeat_ms
     text = (
         f"step {step.step}, which watched job {link.job}, has sent no heartbeat for {silent_ms / 1000:.0f} s"
     )
     if silent_ms < limits.silent_ms:
-        return Judged(Verdict.ALIVE, text)
+        return Judged(SilenceVerdict.ALIVE, text)
     return _confirmed(step, link.version, text, limits)
 
 
-def _judged_unlinked(step: Step, limits: Limits) -> Judged:
+def _judged_unlinked(step: UnfinishedStep, limits: SilenceLimits) -> Judged:
     if step.quiet_ms is None:
-        return Judged(Verdict.LEFT, f"step {step.step} has not begun")
+        return Judged(SilenceVerdict.LEFT, f"step {step.step} has not begun")
     quiet = f"has reported nothing for {step.quiet_ms / 1000:.0f} s"
     text = f"step {step.step} has begun, watches no job, and {quiet}"
     if step.quiet_ms < limits.unlinked_ms:
-        return Judged(Verdict.LEFT, text)
+        return Judged(SilenceVerdict.LEFT, text)
     return _confirmed(step, UNLINKED, text, limits)
 
 
-def _confirmed(step: Step, version: int, text: str, limits: Limits) -> Judged:
+def _confirmed(step: UnfinishedStep, version: int, text: str, limits: SilenceLimits) -> Judged:
     """The verdict that a step has ended, if a tick that is long enough ago has seen the same."""
     now_ms, before = step.seen.now_ms, step.suspicion
     if before is None or before.version != version or before.since_ms > now_ms:
-        return Judged(Verdict.SUSPECTED, text, Suspicion(version, now_ms))
+        return Judged(SilenceVerdict.SUSPECTED, text, Suspicion(version, now_ms))
     is_confirmed = now_ms - before.since_ms >= limits.silent_ms // 2
-    return Judged(Verdict.ENDED if is_confirmed else Verdict.SUSPECTED, text, before)
+    return Judged(SilenceVerdict.ENDED if is_confirmed else SilenceVerdict.SUSPECTED, text, before)
 
 
 def of_run(steps: Sequence[Judged]) -> Judged:
     """The decision about a run: one step whose heartbeats come shows that its process is alive."""
-    order = (Verdict.ALIVE, Verdict.ENDED, Verdict.SUSPECTED, Verdict.LEFT)
+    order = (SilenceVerdict.ALIVE, SilenceVerdict.ENDED, SilenceVerdict.SUSPECTED, SilenceVerdict.LEFT)
     return min(steps, key=lambda one: order.index(one.verdict))
 
 

@@ -298,7 +298,7 @@ class OperatorHarness(Closing):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredState:
+class InMemorySnapshot:
     """`model.keyed_snapshot.KeyedSnapshot` of tables in memory, which can be read many times."""
 
     stored: Sequence[StateTable]
@@ -322,7 +322,7 @@ def stored(snapshot: OperatorSnapshot) -> OperatorSnapshot:
         tables = [replace(table, batches=list(table.batches)) for table in snapshot.state.tables()]
     finally:
         snapshot.state.release()
-    return replace(snapshot, timers=timers, state=StoredState(tables) if tables else None)
+    return replace(snapshot, timers=timers, state=InMemorySnapshot(tables) if tables else None)
 
 
 def restore_state(

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from unistream.testing.sim.run import Outcome, run_seed
+from unistream.testing.sim.run import SeedOutcome, run_seed
 
 CHUNK = 5  # seeds that a process takes at a time
 COLLECT_AFTER = (50_000, 20, 20)  # objects; see `gc.set_threshold`
@@ -33,7 +33,7 @@ class Report:
     wall_s: float = 0.0
     command: str = "make sim"
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: SeedOutcome) -> None:
         self.seeds += 1
         self.marks.update(outcome.marks)
         self.events += outcome.events
@@ -54,7 +54,7 @@ class Report:
         return "\n".join(lines)
 
 
-RunSeed = Callable[[int], Outcome]
+RunSeed = Callable[[int], SeedOutcome]
 """Plays a seed: of one module, so that other processes find it."""
 
 
@@ -62,7 +62,7 @@ def run_batch(
     seeds: Sequence[int],
     *,
     jobs: int = 1,
-    watch: Callable[[Outcome, Report], None] | None = None,
+    watch: Callable[[SeedOutcome, Report], None] | None = None,
     run: RunSeed = run_seed,
     command: str = "make sim",
 ) -> Report:
@@ -79,7 +79,7 @@ def run_batch(
     return report
 
 
-def outcomes(seeds: Sequence[int], *, jobs: int, run: RunSeed = run_seed) -> Iterator[Outcome]:
+def outcomes(seeds: Sequence[int], *, jobs: int, run: RunSeed = run_seed) -> Iterator[SeedOutcome]:
     """Runs the seeds, and yields their outcomes in the order of their completion."""
     if jobs <= 1:
         yield from map(run, seeds)

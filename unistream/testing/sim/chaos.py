@@ -15,8 +15,8 @@ from unistream.testing.sim.world import World
 ELECTION_MS: Final = 2_000
 
 
-class Target(Protocol):
-    """The cluster that gets the faults; `run.Run`."""
+class ChaosTarget(Protocol):
+    """The cluster that gets the faults; `run.SimRun`."""
 
     world: World
     workers: dict[TaskManagerId, SimWorker]
@@ -26,7 +26,7 @@ class Target(Protocol):
     def elect(self) -> None: ...
 
 
-def plan_faults(target: Target) -> None:
+def plan_faults(target: ChaosTarget) -> None:
     """Each kind of fault repeats at random times until the world is healed."""
     faults = target.world.faults
     for mean_ms, happen in (
@@ -40,7 +40,7 @@ def plan_faults(target: Target) -> None:
         target.world.at(at_ms, lambda places=places: _have_room(target, places))  # type: ignore[misc]
 
 
-def _repeat(target: Target, mean_ms: float, happen: Callable[[Target], None]) -> None:
+def _repeat(target: ChaosTarget, mean_ms: float, happen: Callable[[ChaosTarget], None]) -> None:
     def fire() -> None:
         if target.world.faults is not NONE:
             happen(target)
@@ -49,12 +49,12 @@ def _repeat(target: Target, mean_ms: float, happen: Callable[[Target], None]) ->
     target.world.at(target.world.random.expovariate(1 / mean_ms), fire)
 
 
-def _victim(target: Target) -> SimWorker | None:
+def _victim(target: ChaosTarget) -> SimWorker | None:
     running = [worker for worker in target.workers.values() if not worker.process.is_paused]
     return target.world.random.choice(running) if running else None
 
 
-def _kill(target: Target) -> None:
+def _kill(target: ChaosTarget) -> None:
     worker = _victim(target)
     if worker is not None:
         target.world.sometimes("a worker was killed")
@@ -62,7 +62,7 @@ def _kill(target: Target) -> None:
         worker.die("killed")
 
 
-def _pause(target: Target) -> None:
+def _pause(target: ChaosTarget) -> None:
     worker = _victim(target)
     if worker is not None:
         for_ms = target.world.between(100, target.world.faults.pause_ms)
@@ -70,7 +70,7 @@ def _pause(target: Target) -> None:
         worker.pause(for_ms)
 
 
-def _have_room(target: Target, places: int | None) -> None:
+def _have_room(target: ChaosTarget, places: int | None) -> None:
     """Limits the workers to `places`; surplus workers are lost for good."""
     world = target.world
     world.log(f"hosts have room for {'any number of' if places is None else places} workers")
@@ -83,7 +83,7 @@ def _have_room(target: Target, places: int | None) -> None:
         world.sometimes("there was room for workers again")
 
 
-def _change_master(target: Target) -> None:
+def _change_master(target: ChaosTarget) -> None:
     """The leader dies, or is paused and later believes for a while that it still leads."""
     old, world = target.leader, target.world
     if old is None:
@@ -102,7 +102,7 @@ def _change_master(target: Target) -> None:
     world.at(world.between(100, ELECTION_MS), target.elect)
 
 
-def _step_down(target: Target, old: SimMaster) -> None:
+def _step_down(target: ChaosTarget, old: SimMaster) -> None:
     """The old leader is notified that it does not lead any more."""
     target.world.log(f"{old.process.name} steps down", old.process.name)
     old.process.is_alive = False

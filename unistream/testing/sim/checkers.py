@@ -31,20 +31,20 @@ from unistream.model.snapshot_kind import SnapshotKind
 from unistream.operator.sink import COMMITTER_STATE
 from unistream.port.operator import CommitPermit
 from unistream.testing.sim.results import JobJudge, owner
-from unistream.testing.sim.scenario import Pipeline
-from unistream.testing.sim.store import Store
+from unistream.testing.sim.scenario import SimPipeline
+from unistream.testing.sim.store import SimStore
 from unistream.testing.sim.table import Row
 from unistream.testing.sim.world import World
 
 
-class Outputs:
+class VisibleOutputs:
     """I1 to I3: the rows that become visible in the table, for each sink.
 
     Args:
         pipelines: By the uid of their sink.
     """
 
-    def __init__(self, world: World, pipelines: Mapping[OperatorUid, Pipeline]) -> None:
+    def __init__(self, world: World, pipelines: Mapping[OperatorUid, SimPipeline]) -> None:
         self._world = world
         self._pipelines = pipelines
         self._seen: dict[OperatorUid, set[tuple[int, int]]] = {uid: set() for uid in pipelines}
@@ -152,7 +152,7 @@ def _operators(manifest: Manifest) -> Iterable[OperatorStateHandle]:
 class Writes:
     """I4, I6, I7, I8: writes to the storage and removals."""
 
-    def __init__(self, store: Store, outputs: Outputs) -> None:
+    def __init__(self, store: SimStore, outputs: VisibleOutputs) -> None:
         self._world = store.world
         self._store = store
         self._directories: dict[JobId, dict[CheckpointId, LeaderEpoch]] = {}
@@ -249,7 +249,7 @@ class Writes:
 class Lives(JobJudge):
     """I6, I12 and I15: states of one job and its attempts, and its checkpoints, under one leader."""
 
-    def __init__(self, store: Store, job: JobId, epoch: LeaderEpoch) -> None:
+    def __init__(self, store: SimStore, job: JobId, epoch: LeaderEpoch) -> None:
         super().__init__(store, job)
         self._epoch = epoch
         self._check_start()

@@ -20,13 +20,13 @@ from unistream.testing.sim.pipeline import (
     InGroups,
     SimSource,
 )
-from unistream.testing.sim.scenario import MAX_PARALLELISM, SHAPES, Pipeline
+from unistream.testing.sim.scenario import MAX_PARALLELISM, SHAPES, SimPipeline
 from unistream.testing.sim.table import Table, TableSink
 
 
 def graph_of(
     name: str,
-    pipelines: tuple[Pipeline, ...],
+    pipelines: tuple[SimPipeline, ...],
     config: Mapping[str, str],
     job_type: JobType = JobType.STREAMING,
 ) -> JobGraph:
@@ -53,7 +53,7 @@ def graph_of(
     )
 
 
-def _edge(pipeline: Pipeline, place: int) -> JobEdge:
+def _edge(pipeline: SimPipeline, place: int) -> JobEdge:
     roles = SHAPES[pipeline.shape][place]
     ship = Ship.RESCALE if pipeline.pointwise else Ship.REBALANCE
     if roles[0] == "committer":
@@ -70,7 +70,7 @@ def _edge(pipeline: Pipeline, place: int) -> JobEdge:
     )
 
 
-def chains_of(pipelines: tuple[Pipeline, ...], table: Table) -> dict[VertexId, Callable[[], Chain]]:
+def chains_of(pipelines: tuple[SimPipeline, ...], table: Table) -> dict[VertexId, Callable[[], Chain]]:
     """Vertex -> creates the operators of one task."""
     return {
         vertex_id(pipeline, place): _chain_factory(pipeline, place, table)
@@ -79,7 +79,7 @@ def chains_of(pipelines: tuple[Pipeline, ...], table: Table) -> dict[VertexId, C
     }
 
 
-def _chain_factory(pipeline: Pipeline, place: int, table: Table) -> Callable[[], Chain]:
+def _chain_factory(pipeline: SimPipeline, place: int, table: Table) -> Callable[[], Chain]:
     shape = SHAPES[pipeline.shape]
     roles = shape[place]
 
@@ -99,7 +99,7 @@ def _chain_factory(pipeline: Pipeline, place: int, table: Table) -> Callable[[],
     return make
 
 
-def _operator(pipeline: Pipeline, role: str, table: Table) -> object:
+def _operator(pipeline: SimPipeline, role: str, table: Table) -> object:
     sink = TableSink(table, whole=pipeline.whole)
     sink_uid = OperatorUid(pipeline.name)
     match role:
@@ -120,13 +120,13 @@ def _operator(pipeline: Pipeline, role: str, table: Table) -> object:
             return CommitterOperator(sink, sink_uid)
 
 
-def vertex_id(pipeline: Pipeline, place: int) -> VertexId:
+def vertex_id(pipeline: SimPipeline, place: int) -> VertexId:
     return VertexId(f"{pipeline.name}v{place}")
 
 
-def _edge_id(pipeline: Pipeline, place: int) -> EdgeId:
+def _edge_id(pipeline: SimPipeline, place: int) -> EdgeId:
     return EdgeId(f"{pipeline.name}e{place}")
 
 
-def _uid(pipeline: Pipeline, role: str) -> OperatorUid:
+def _uid(pipeline: SimPipeline, role: str) -> OperatorUid:
     return OperatorUid(f"{pipeline.name}-{role}")

@@ -21,7 +21,7 @@ from unistream.port.transport import ControlClient, ControlHandler
 from unistream.testing.sim.checkers import Lives
 from unistream.testing.sim.ha import SimArtifacts, SimHaStore
 from unistream.testing.sim.network import SimSenders, SimServer
-from unistream.testing.sim.results import Barriers, Results, SharedNames, Widths
+from unistream.testing.sim.results import Barriers, BlockingResults, RestoredWidths, SharedNames
 from unistream.testing.sim.shells import (
     Cluster,
     LoggedResources,
@@ -54,9 +54,9 @@ class SimMaster:
         cluster, job = self._cluster, settings.job
         judges = (
             self._create_lives(job),
-            Results(cluster.store, job, graph),
+            BlockingResults(cluster.store, job, graph),
             Barriers(cluster.store, job),
-            Widths(cluster.store, job, cluster.requested),
+            RestoredWidths(cluster.store, job, cluster.requested),
             *((SharedNames(cluster.store, job),) if cluster.store.removal_ms else ()),
         )
         return WatchedMachine(JobMachine(graph, settings, restore), cluster, judges, job)

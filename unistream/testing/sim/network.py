@@ -28,7 +28,7 @@ from unistream.model.messages import (
     ToTaskManager,
 )
 from unistream.port.transport import ControlHandler
-from unistream.testing.sim.releases import Releases
+from unistream.testing.sim.releases import PartitionReleases
 from unistream.testing.sim.world import Process, World
 
 RPC_TIMEOUT_MS: Final = 3_000
@@ -73,7 +73,7 @@ class Network:
         self.world = world
         self.bundle = bundle
         self.endpoints: dict[str, Endpoint] = {}
-        self.releases = Releases(world)
+        self.releases = PartitionReleases(world)
 
     def delay_ms(self) -> float:
         """The delay of one message."""
@@ -188,7 +188,7 @@ class SimSenders:
     def __init__(self, network: Network, process: Process) -> None:
         self._network = network
         self._process = process
-        self._senders: dict[TaskManagerId, _Sender] = {}
+        self._senders: dict[TaskManagerId, _RequestQueue] = {}
 
     def send(
         self,
@@ -206,7 +206,7 @@ class SimSenders:
         """Queues these; they share requests, as far as bundles can hold them."""
         sender = self._senders.get(task_manager)
         if sender is None:
-            sender = _Sender(self._network, self._process, task_manager, address)
+            sender = _RequestQueue(self._network, self._process, task_manager, address)
             self._senders[task_manager] = sender
         sender.send(messages)
 
@@ -220,7 +220,7 @@ class SimSenders:
         """Nothing is held."""
 
 
-class _Sender:
+class _RequestQueue:
     """One worker's queue: messages queued during a request share the next one."""
 
     def __init__(self, network: Network, process: Process, task_manager: TaskManagerId, address: str) -> None:

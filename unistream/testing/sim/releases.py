@@ -20,7 +20,7 @@ AGAIN_MS: Final = LOSS_GRACE_MS + 500  # the mailboxes between take a few millis
 _Key = tuple[TaskManagerId, AttemptId, EdgeId]
 
 
-class Releases:
+class PartitionReleases:
     """All of a run.
 
     Attributes:

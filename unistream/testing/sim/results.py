@@ -23,7 +23,7 @@ from unistream.model.messages import (
     TriggerCheckpoint,
 )
 from unistream.model.snapshot import Manifest, OperatorRestore, OperatorStateHandle
-from unistream.testing.sim.store import Store
+from unistream.testing.sim.store import SimStore
 
 Result = tuple[AttemptId, EdgeId]
 
@@ -33,7 +33,7 @@ _READING = (ExecutionState.DEPLOYING, ExecutionState.INITIALIZING, ExecutionStat
 class JobJudge:
     """Checks one job under one leader; raises `Violation`."""
 
-    def __init__(self, store: Store, job: JobId) -> None:
+    def __init__(self, store: SimStore, job: JobId) -> None:
         self._world = store.world
         self._store = store
         self._job = job
@@ -50,11 +50,11 @@ class JobJudge:
         """One of them."""
 
 
-class Results(JobJudge):
+class BlockingResults(JobJudge):
     """I19: no task starts before all results that it reads are available. I20: a result is kept while a task
     reads it, and none is kept when the job has ended."""
 
-    def __init__(self, store: Store, job: JobId, graph: JobGraph) -> None:
+    def __init__(self, store: SimStore, job: JobId, graph: JobGraph) -> None:
         super().__init__(store, job)
         self._operators = {v.id: {operator.uid for operator in v.operators} for v in graph.vertices}
         self._blocking = frozenset(edge.id for edge in graph.edges if edge.partition.is_released_by_scheduler)
@@ -202,10 +202,10 @@ class RequestedWidths:
         return parallelism in requested or (job in self._adaptive and 1 <= parallelism <= max(requested))
 
 
-class Widths(JobJudge):
+class RestoredWidths(JobJudge):
     """I11: a task restores exactly its own key groups, at a requested parallelism."""
 
-    def __init__(self, store: Store, job: JobId, requested: RequestedWidths) -> None:
+    def __init__(self, store: SimStore, job: JobId, requested: RequestedWidths) -> None:
         super().__init__(store, job)
         self._requested = requested
         self._width: dict[VertexId, int] = {}
@@ -281,7 +281,7 @@ def _restored(operator: OperatorRestore, is_own: Callable[[int], bool]) -> set[t
 class Barriers(JobJudge):
     """I21: no task begins a snapshot after the barrier of a stop."""
 
-    def __init__(self, store: Store, job: JobId) -> None:
+    def __init__(self, store: SimStore, job: JobId) -> None:
         super().__init__(store, job)
         self._behind: dict[AttemptId, CheckpointId] = {}
 
@@ -305,7 +305,7 @@ class SharedNames(JobJudge):
     """Marks the runs in which a manifest refers to another copy of a shared file than the task did. That the
     copy exists is checked when the manifest is written."""
 
-    def __init__(self, store: Store, job: JobId) -> None:
+    def __init__(self, store: SimStore, job: JobId) -> None:
         super().__init__(store, job)
         self._acked: dict[CheckpointId, set[str]] = {}
 

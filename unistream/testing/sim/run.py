@@ -17,17 +17,17 @@ from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.host import LostListener
 from unistream.port.source import SplitDiscovery
 from unistream.testing.sim.chaos import plan_faults
-from unistream.testing.sim.checkers import Leases, Outputs, Places, Writes
+from unistream.testing.sim.checkers import Leases, Places, VisibleOutputs, Writes
 from unistream.testing.sim.faults import NONE
 from unistream.testing.sim.host import SimHost
 from unistream.testing.sim.master import SimMaster
 from unistream.testing.sim.network import Network
 from unistream.testing.sim.pipeline import SimDiscovery
 from unistream.testing.sim.results import RequestedWidths
-from unistream.testing.sim.scenario import Pipeline, Scenario, scenario_of
+from unistream.testing.sim.scenario import Scenario, SimPipeline, scenario_of
 from unistream.testing.sim.shared_files import ROOT, parent_of
 from unistream.testing.sim.shells import Cluster
-from unistream.testing.sim.store import Store
+from unistream.testing.sim.store import SimStore
 from unistream.testing.sim.streams import Streams
 from unistream.testing.sim.table import Table
 from unistream.testing.sim.users import Chains, Job, Users
@@ -41,7 +41,7 @@ LOOK_EVERY: Final = 16  # events
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class SeedOutcome:
     """Result of a seed. `violation` None: all invariants held."""
 
     seed: int
@@ -54,12 +54,12 @@ class Outcome:
     story: list[str] = field(default_factory=list)
 
 
-def run_seed(seed: int, *, story: bool = False) -> Outcome:
+def run_seed(seed: int, *, story: bool = False) -> SeedOutcome:
     """Runs one seed to its end, or to the first invariant that does not hold."""
-    return outcome_of(Run(World(seed)), story=story)
+    return outcome_of(SimRun(World(seed)), story=story)
 
 
-def outcome_of(run: Run, *, story: bool) -> Outcome:
+def outcome_of(run: SimRun, *, story: bool) -> SeedOutcome:
     """Plays a run, and says how it went."""
     world = run.world
     error, trace = played(run)
@@ -67,7 +67,7 @@ def outcome_of(run: Run, *, story: bool) -> Outcome:
     if error is not None:
         violation = f"{type(error).__name__}: {error}"
         world.log(f"VIOLATION {violation}")
-    return Outcome(
+    return SeedOutcome(
         seed=world.seed,
         violation=violation,
         trace_hash=world.trace_hash(),
@@ -79,7 +79,7 @@ def outcome_of(run: Run, *, story: bool) -> Outcome:
     )
 
 
-def played(run: Run) -> tuple[Exception | None, list[str]]:
+def played(run: SimRun) -> tuple[Exception | None, list[str]]:
     """What `run` raises, which is its result, and where if it is no violation. Logs nothing."""
     logging.disable(logging.CRITICAL)
     try:
@@ -92,7 +92,7 @@ def played(run: Run) -> tuple[Exception | None, list[str]]:
     return None, []
 
 
-class Run:
+class SimRun:
     """A cluster and its users."""
 
     def __init__(self, world: World) -> None:
@@ -103,7 +103,7 @@ class Run:
             world.scratch = tempfile.mkdtemp(prefix="unistream-sim-")
         pipelines = {OperatorUid(p.name): p for job in self.scenario.jobs for p in job}
         self._inputs = {p.contents.first: p.contents for p in pipelines.values()}
-        self.store = Store(world)
+        self.store = SimStore(world)
         self.store.removal_ms = 0.0 if sharing is None else sharing.removal_ms
         self.outputs = self._watch(pipelines)
         self.table = Table(world, self.outputs)
@@ -146,8 +146,8 @@ class Run:
     def _draw(self) -> Scenario:
         return varied(scenario_of(self.world.random), self.world.seed)
 
-    def _watch(self, pipelines: Mapping[OperatorUid, Pipeline]) -> Outputs:
-        return Outputs(self.world, pipelines)
+    def _watch(self, pipelines: Mapping[OperatorUid, SimPipeline]) -> VisibleOutputs:
+        return VisibleOutputs(self.world, pipelines)
 
     def _invite(self) -> Users:
         return Users(self)

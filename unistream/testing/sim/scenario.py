@@ -28,7 +28,7 @@ SHAPES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pipeline:
+class SimPipeline:
     """Source to sink.
 
     Attributes:
@@ -78,7 +78,7 @@ class Rescale:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sharing:
+class FileSharing:
     """A run whose checkpoints share files.
 
     Attributes:
@@ -94,7 +94,7 @@ class Sharing:
     native: bool
 
 
-class Kind(Enum):
+class ScenarioKind(Enum):
     """What is special in a run."""
 
     STREAMING = "streaming"
@@ -125,7 +125,7 @@ class Scenario:
         sharing: None: checkpoints share no files.
     """
 
-    jobs: tuple[tuple[Pipeline, ...], ...]
+    jobs: tuple[tuple[SimPipeline, ...], ...]
     slots: int
     config: Mapping[str, str]
     faults: Faults
@@ -133,17 +133,17 @@ class Scenario:
     requests: tuple[UserRequest, ...]
     resubmits: int
     restarts: bool
-    kind: Kind = Kind.STREAMING
+    kind: ScenarioKind = ScenarioKind.STREAMING
     restarts_as: tuple[int, ...] | None = None
     rescales: tuple[Rescale, ...] = ()
     places: tuple[tuple[float, int | None], ...] = ()
     bundle: int = 1
     hurried_ms: float | None = None
-    sharing: Sharing | None = None
+    sharing: FileSharing | None = None
 
     @property
     def job_type(self) -> JobType:
-        return JobType.BATCH if self.kind is Kind.BATCH else JobType.STREAMING
+        return JobType.BATCH if self.kind is ScenarioKind.BATCH else JobType.STREAMING
 
     def text(self) -> str:
         """The whole scenario on one line."""
@@ -177,10 +177,10 @@ def bundle_of(seed: int) -> int:
 def scenario_of(random: Random) -> Scenario:
     """Draws a run."""
     faults = draw(random)
-    jobs: list[tuple[Pipeline, ...]] = []
+    jobs: list[tuple[SimPipeline, ...]] = []
     first = 0
     for job in range(2 if random.random() < 0.15 else 1):
-        pipelines: list[Pipeline] = []
+        pipelines: list[SimPipeline] = []
         bounded = random.random() < 0.75
         for place in range(2 if random.random() < 0.25 else 1):
             pipeline = _pipeline(random, f"s{job}{place}", first, bounded=bounded)
@@ -199,7 +199,7 @@ def scenario_of(random: Random) -> Scenario:
     )
 
 
-def _pipeline(random: Random, name: str, first: int, *, bounded: bool) -> Pipeline:
+def _pipeline(random: Random, name: str, first: int, *, bounded: bool) -> SimPipeline:
     shape = random.choice(tuple(SHAPES))
     widths = (1, 1, 2, 2, 3)
     vertices = SHAPES[shape]
@@ -216,7 +216,7 @@ def _pipeline(random: Random, name: str, first: int, *, bounded: bool) -> Pipeli
         bounded=bounded,
         pull=bounded and random.random() < 0.4,
     )
-    return Pipeline(
+    return SimPipeline(
         name=name,
         shape=shape,
         parallelism=tuple(parallelism),

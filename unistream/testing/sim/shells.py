@@ -28,7 +28,7 @@ from unistream.testing.sim.checkers import Leases
 from unistream.testing.sim.faults import NONE
 from unistream.testing.sim.network import Network
 from unistream.testing.sim.results import JobJudge, RequestedWidths
-from unistream.testing.sim.store import MasterStorage, Store, Witness
+from unistream.testing.sim.store import MasterStorage, SimStore, Witness
 from unistream.testing.sim.world import Process, VirtualClock, World
 
 E = TypeVar("E")
@@ -45,7 +45,7 @@ class Cluster:
 
     world: World
     network: Network
-    store: Store
+    store: SimStore
     witness: Witness
     leases: Leases
     requested: RequestedWidths
@@ -110,7 +110,7 @@ class SimLoop(Mailbox[E, T], Generic[E, T]):
 class SimPool:
     """`master.ports.WorkPool`: storage and discovery a while later, and slow removals; all else at once."""
 
-    def __init__(self, store: Store, process: Process, storage: MasterStorage | None = None) -> None:
+    def __init__(self, store: SimStore, process: Process, storage: MasterStorage | None = None) -> None:
         self._world = store.world
         self._store = store
         self._storage = storage
@@ -229,7 +229,7 @@ class LoggedResources:
 class SimCatalogue:
     """`master.ports.Records`: history, which nobody reads here."""
 
-    def __init__(self, store: Store, epoch: LeaderEpoch) -> None:
+    def __init__(self, store: SimStore, epoch: LeaderEpoch) -> None:
         self._store = store
         self._epoch = epoch
         self.cluster = NO_CLUSTER

@@ -1,6 +1,6 @@
 """Checkpoint storage and job results in memory, which survive all processes, with a fence for old leaders.
 
-`Store` is the durable state; each master accesses it by its own `MasterStorage`, which has its epoch and
+`SimStore` is the durable state; each master accesses it by its own `MasterStorage`, which has its epoch and
 fails as storages do: for certain, with an unknown outcome, or late.
 """
 
@@ -32,7 +32,7 @@ class Witness(SharedWitness, Protocol):
     def on_discard(self, directory: str, epoch: LeaderEpoch) -> None: ...
 
 
-class Store:
+class SimStore:
     """The durable state.
 
     Attributes:
@@ -105,7 +105,7 @@ class Store:
 class MasterStorage:
     """`port.storage.CheckpointStorage` of the leader of `epoch`."""
 
-    def __init__(self, store: Store, epoch: LeaderEpoch, witness: Witness) -> None:
+    def __init__(self, store: SimStore, epoch: LeaderEpoch, witness: Witness) -> None:
         self._store = store
         self._epoch = epoch
         self._witness = witness

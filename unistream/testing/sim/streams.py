@@ -34,12 +34,12 @@ class Streams:
     def __init__(self, world: World, find: Callable[[str], Producer | None]) -> None:
         self.world = world
         self.find = find
-        self._open: dict[Stream, None] = {}
+        self._open: dict[SubpartitionStream, None] = {}
 
-    def add(self, stream: Stream) -> None:
+    def add(self, stream: SubpartitionStream) -> None:
         self._open[stream] = None
 
-    def remove(self, stream: Stream) -> None:
+    def remove(self, stream: SubpartitionStream) -> None:
         self._open.pop(stream, None)
 
     def process_died(self, process: Process) -> None:
@@ -60,8 +60,10 @@ class SimDataClient:
         """Each channel is a stream of its own."""
         return self
 
-    def connect(self, channel: ChannelDescriptor, sink: InputSink, credits: int) -> Stream:
-        stream = Stream(self._streams, self._process, channel, sink, credits, timeout_ms=self._timeout_ms)
+    def connect(self, channel: ChannelDescriptor, sink: InputSink, credits: int) -> SubpartitionStream:
+        stream = SubpartitionStream(
+            self._streams, self._process, channel, sink, credits, timeout_ms=self._timeout_ms
+        )
         self._streams.add(stream)
         stream.start()
         return stream
@@ -70,7 +72,7 @@ class SimDataClient:
         """Streams end with their process."""
 
 
-class Stream:
+class SubpartitionStream:
     """The stream of one subpartition (`port.transport.RemoteInput`)."""
 
     def __init__(

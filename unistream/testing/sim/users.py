@@ -16,12 +16,12 @@ from unistream.master.job import widths as every_width
 from unistream.model.chain import Chain
 from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 from unistream.model.submission import SubmitRequest
-from unistream.testing.sim.checkers import Outputs
+from unistream.testing.sim.checkers import VisibleOutputs
 from unistream.testing.sim.graphs import chains_of, graph_of, vertex_id
 from unistream.testing.sim.master import SimMaster
 from unistream.testing.sim.results import RequestedWidths
-from unistream.testing.sim.scenario import Kind, Pipeline, Rescale, Scenario, UserRequest
-from unistream.testing.sim.store import Store
+from unistream.testing.sim.scenario import Rescale, Scenario, ScenarioKind, SimPipeline, UserRequest
+from unistream.testing.sim.store import SimStore
 from unistream.testing.sim.table import Table
 from unistream.testing.sim.world import Violation, World
 
@@ -36,7 +36,7 @@ PATIENCE_MS: Final = 5_000
 class Job:
     """One job as its user knows it. `restarted`: from another job's snapshot, or another job from its."""
 
-    pipelines: tuple[Pipeline, ...]
+    pipelines: tuple[SimPipeline, ...]
     request: SubmitRequest
     id: JobId
     lineage: LineageId | None = None
@@ -45,21 +45,21 @@ class Job:
     restarted: bool = False
 
 
-class Site(Protocol):
-    """The cluster; `run.Run`."""
+class UsersCluster(Protocol):
+    """The cluster; `run.SimRun`."""
 
     world: World
     scenario: Scenario
-    store: Store
+    store: SimStore
     table: Table
-    outputs: Outputs
+    outputs: VisibleOutputs
     requested: RequestedWidths
     chains: dict[JobId, Chains]
     leader: SimMaster | None
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingRequest:
     """A request that `master` has not answered: a snapshot of `kind`, or (None) a rescale to `widths`."""
 
     job: Job
@@ -80,15 +80,15 @@ class Users:
         jobs: In the order in which they were submitted.
     """
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: UsersCluster) -> None:
         self._site = site
         self._world = site.world
         self.jobs: list[Job] = []
-        self._waiting: list[Pending] = []
+        self._waiting: list[PendingRequest] = []
 
     # --- jobs -------------------------------------------------------------------------------------
 
-    def submit(self, name: str, pipelines: tuple[Pipeline, ...], savepoint: str | None) -> None:
+    def submit(self, name: str, pipelines: tuple[SimPipeline, ...], savepoint: str | None) -> None:
         """One job, perhaps from a savepoint; the request's id is `name`."""
         site = self._site
         sharing = site.scenario.sharing
@@ -99,12 +99,14 @@ class Users:
         request = SubmitRequest(graph=graph, artifact=b"code", request_id=name, savepoint=savepoint)
         self._submit(request, chains_of(pipelines, site.table), pipelines)
 
-    def _submit(self, request: SubmitRequest, chains: Chains, pipelines: tuple[Pipeline, ...] = ()) -> None:
+    def _submit(
+        self, request: SubmitRequest, chains: Chains, pipelines: tuple[SimPipeline, ...] = ()
+    ) -> None:
         site, leader = self._site, self._site.leader
         assert leader is not None, "users wait for a leader"
         id_ = leader.dispatcher.job_id(request.request_id)
         site.chains[id_] = chains
-        site.requested.submitted(id_, request.graph, adaptive=site.scenario.kind is Kind.ADAPTIVE)
+        site.requested.submitted(id_, request.graph, adaptive=site.scenario.kind is ScenarioKind.ADAPTIVE)
         job = Job(pipelines=pipelines, request=request, id=id_, restarted=request.savepoint is not None)
         self.jobs.append(job)
         assert leader.dispatcher.submit(request) == id_, "the same request is the same job"
@@ -208,7 +210,7 @@ class Users:
                 answer = leader.dispatcher.snapshot(job.id, wanted)
                 if request.kind.is_synchronous:
                     job.stop = request.kind
-                self._waiting.append(Pending(job, leader.masters()[job.id], request.kind, {}, answer))
+                self._waiting.append(PendingRequest(job, leader.masters()[job.id], request.kind, {}, answer))
         except UnistreamError as error:
             self._world.log(f"user gets: {error}", "user")
 
@@ -237,7 +239,7 @@ class Users:
             return
         for vertex, parallelism in every_width(view, widths).items():
             self._site.requested.rescale(job.id, vertex, parallelism)
-        self._waiting.append(Pending(job, leader.masters()[job.id], None, widths, answer))
+        self._waiting.append(PendingRequest(job, leader.masters()[job.id], None, widths, answer))
 
     def _mark_moment(self, leader: SimMaster, job: Job) -> None:
         master = leader.masters()[job.id]
@@ -267,12 +269,12 @@ class Users:
                 self._snapshot_is_there(pending.job, pending.kind, pending.answer.result())
         self._waiting = open_
 
-    def _is_left(self, pending: Pending) -> None:
+    def _is_left(self, pending: PendingRequest) -> None:
         """The next leader stops the job."""
         self._world.log(f"user gets: {pending.name} is left: {pending.answer.exception()}", "user")
         self._world.sometimes("a stop was left to the next leader")
 
-    def _is_refused(self, pending: Pending) -> None:
+    def _is_refused(self, pending: PendingRequest) -> None:
         self._world.log(f"user gets: {pending.name} failed: {pending.answer.exception()}", "user")
         self._world.sometimes(f"a {pending.name} was refused or failed")
         if (
@@ -282,13 +284,15 @@ class Users:
         ):
             pending.job.stop = None
 
-    def _is_rescaled(self, pending: Pending) -> None:
+    def _is_rescaled(self, pending: PendingRequest) -> None:
         """An adaptive job may still be narrower than requested. While the answer waited for the store, a
         later request may have changed the same vertex."""
         self._world.log(f"user gets: {pending.job.id} is rescaled", "user")
         self._world.sometimes("a job was rescaled by hand")
         view = pending.master.view()
-        graph = view.graph if self._site.scenario.kind is not Kind.ADAPTIVE else view.wanted or view.graph
+        graph = (
+            view.graph if self._site.scenario.kind is not ScenarioKind.ADAPTIVE else view.wanted or view.graph
+        )
         requests = [one for one in self._waiting if one.job is pending.job]
         later = requests[[one is pending for one in requests].index(True) + 1 :]
         for vertex, parallelism in pending.widths.items():
@@ -318,7 +322,7 @@ class Users:
             return False
         if any(self._site.outputs.missing(OperatorUid(p.name)) for p in job.pipelines):
             return False
-        if self._site.scenario.kind is not Kind.ADAPTIVE or self._world.places is not None:
+        if self._site.scenario.kind is not ScenarioKind.ADAPTIVE or self._world.places is not None:
             return True
         assert self._site.leader is not None, "there is a leader"
         master = self._site.leader.masters().get(job.id)

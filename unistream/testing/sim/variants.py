@@ -13,20 +13,20 @@ from unistream.testing.sim.pipeline import Input
 from unistream.testing.sim.scenario import (
     MAX_PARALLELISM,
     SHAPES,
-    Kind,
-    Pipeline,
+    FileSharing,
     Rescale,
     Scenario,
-    Sharing,
+    ScenarioKind,
+    SimPipeline,
     UserRequest,
     bundle_of,
 )
 
-KINDS: tuple[tuple[Kind, float], ...] = (
-    (Kind.BATCH, 0.1),
-    (Kind.MIXED, 0.08),
-    (Kind.ADAPTIVE, 0.1),
-    (Kind.RESCALED, 0.1),
+KINDS: tuple[tuple[ScenarioKind, float], ...] = (
+    (ScenarioKind.BATCH, 0.1),
+    (ScenarioKind.MIXED, 0.08),
+    (ScenarioKind.ADAPTIVE, 0.1),
+    (ScenarioKind.RESCALED, 0.1),
 )
 """Share of the runs of each kind; the others are ordinary."""
 
@@ -102,7 +102,7 @@ def _shared(scenario: Scenario, seed: int) -> Scenario:
         tuple(replace(p, merge_at=merge_at) if p.has_counts and p.checkpointed else p for p in job)
         for job in scenario.jobs
     )
-    sharing = Sharing(
+    sharing = FileSharing(
         removal_ms=random.choice((1, 30, 30, 500)),
         claim=random.choice(("CLAIM", "NO_CLAIM")),
         restarts=random.random() < 0.5,
@@ -136,7 +136,7 @@ def _holding(scenario: Scenario, seed: int) -> Scenario:
     return replace(scenario, jobs=jobs)
 
 
-def _may_hold(pipeline: Pipeline) -> bool:
+def _may_hold(pipeline: SimPipeline) -> bool:
     return pipeline.contents.bounded and pipeline.checkpointed and not pipeline.blocking
 
 
@@ -151,7 +151,7 @@ def _stored(scenario: Scenario, random: Random) -> Scenario:
     """
     jobs = tuple(tuple(_stored_pipeline(p, scenario.kind, random) for p in job) for job in scenario.jobs)
     places: tuple[tuple[float, int | None], ...] = ()
-    if scenario.kind is Kind.BATCH and random.random() < 0.3:
+    if scenario.kind is ScenarioKind.BATCH and random.random() < 0.3:
         places = ((0.0, random.choice((1, 1, 2))),)  # tasks may have to run one after the other
     stored = replace(
         scenario,
@@ -178,12 +178,12 @@ def _lossy(scenario: Scenario, random: Random) -> Scenario:
     )
 
 
-def _stored_pipeline(pipeline: Pipeline, kind: Kind, random: Random) -> Pipeline:
-    shape = random.choice(("global", "long") if kind is Kind.BATCH else ("keyed", "global", "long"))
+def _stored_pipeline(pipeline: SimPipeline, kind: ScenarioKind, random: Random) -> SimPipeline:
+    shape = random.choice(("global", "long") if kind is ScenarioKind.BATCH else ("keyed", "global", "long"))
     last = len(SHAPES[shape]) - 1
     widths = (1,) if SHAPES[shape][-1] == ("committer",) else (1, 2, 3)
     blocking = frozenset(range(1, last + 1))
-    if kind is Kind.MIXED:
+    if kind is ScenarioKind.MIXED:
         blocking = frozenset(place for place in blocking if random.random() < 0.5) or frozenset((1,))
     return replace(
         pipeline,
@@ -191,7 +191,7 @@ def _stored_pipeline(pipeline: Pipeline, kind: Kind, random: Random) -> Pipeline
         parallelism=(*(random.choice((1, 1, 2, 2, 3)) for _ in range(last)), random.choice(widths)),
         contents=replace(pipeline.contents, bounded=True, pull=random.random() < 0.4),
         blocking=blocking,
-        checkpointed=kind is not Kind.BATCH,
+        checkpointed=kind is not ScenarioKind.BATCH,
     )
 
 
@@ -224,7 +224,7 @@ def rescales_of(scenario: Scenario, random: Random, until_ms: float) -> tuple[Re
     return tuple(Rescale(at_ms=at_ms, parallelism=_widths(first, random)) for at_ms in sorted(times))
 
 
-def _widths(pipeline: Pipeline, random: Random) -> Mapping[int, int]:
+def _widths(pipeline: SimPipeline, random: Random) -> Mapping[int, int]:
     """The new parallelism of one or two vertices; sometimes above the maximum."""
     places = range(len(pipeline.parallelism) - pipeline.whole)
     chosen = sorted(random.sample(places, min(len(places), random.choice((1, 1, 2)))))
@@ -232,7 +232,7 @@ def _widths(pipeline: Pipeline, random: Random) -> Mapping[int, int]:
     return {place: random.choice(widths) for place in chosen}
 
 
-def _widened(pipeline: Pipeline, random: Random) -> tuple[int, ...]:
+def _widened(pipeline: SimPipeline, random: Random) -> tuple[int, ...]:
     changed = [random.choice((1, 2, 3, 4)) for _ in pipeline.parallelism]
     if pipeline.whole:
         changed[-1] = 1
@@ -253,7 +253,7 @@ def _adaptive(scenario: Scenario, random: Random) -> Scenario:
 def _losing(scenario: Scenario, random: Random) -> Scenario:
     """Some exchanges are blocking, and workers are lost in quick succession: also with stored results while
     the job waits for slots."""
-    pipeline = _stored_pipeline(scenario.jobs[0][0], Kind.MIXED, random)
+    pipeline = _stored_pipeline(scenario.jobs[0][0], ScenarioKind.MIXED, random)
     last = pipeline.parallelism[-1] if pipeline.whole else random.choice((2, 3))
     widths = (*(random.choice((2, 3, 4)) for _ in pipeline.parallelism[:-1]), last)
     at_ms = 1_000 + _input_ms(pipeline) + random.uniform(0, 2_000)
@@ -270,7 +270,7 @@ def _losing(scenario: Scenario, random: Random) -> Scenario:
     )
 
 
-def _input_ms(pipeline: Pipeline) -> float:
+def _input_ms(pipeline: SimPipeline) -> float:
     """The approximate time of reading the input."""
     contents = pipeline.contents
     return contents.rows / contents.batch * contents.pace_ms
@@ -306,8 +306,8 @@ def _waits(scenario: Scenario, random: Random) -> Mapping[str, str]:
 
 
 _VARIANTS = {
-    Kind.BATCH: _stored,
-    Kind.MIXED: _stored,
-    Kind.ADAPTIVE: _adaptive,
-    Kind.RESCALED: _rescaled,
+    ScenarioKind.BATCH: _stored,
+    ScenarioKind.MIXED: _stored,
+    ScenarioKind.ADAPTIVE: _adaptive,
+    ScenarioKind.RESCALED: _rescaled,
 }

@@ -30,7 +30,7 @@ from unistream.port.host import TaskManagerSpec
 from unistream.port.transport import ControlHandler, PartitionSource
 from unistream.testing.sim.network import Network, PatientReports, SimServer
 from unistream.testing.sim.spill import SimBlockingPartitions
-from unistream.testing.sim.store import Store
+from unistream.testing.sim.store import SimStore
 from unistream.testing.sim.streams import SimDataClient, Streams
 from unistream.testing.sim.task import SimTask
 from unistream.testing.sim.world import Process, VirtualClock, World
@@ -51,7 +51,7 @@ class Surroundings:
     world: World
     network: Network
     streams: Streams
-    store: Store
+    store: SimStore
     chains: Mapping[JobId, Mapping[VertexId, Callable[[], Chain]]]
     on_task: Callable[[TaskManagerId, AttemptId, str], None]
     on_exit: Callable[[TaskManagerId, str], None]

@@ -23,7 +23,7 @@ from unistream.base.ids import OperatorUid
 from unistream.operator.sink import StageCommitter
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitRequest, CommitResult, Committer, JointCommitter, SinkContext
-from unistream.testing.simulation.ends import Site
+from unistream.testing.simulation.ends import SimulatedRun
 
 LINES_GUESS: Final = 12  # of a commit, until one has been counted
 
@@ -96,7 +96,7 @@ class InterruptedCommitter:
     """`port.sink.Committer` around a user's own. By `commit_unknown`, the outcome of a commit is unknown: it
     was cut off, or it is done and its result is lost."""
 
-    def __init__(self, committer: Committer, site: Site, folders: Collection[str]) -> None:
+    def __init__(self, committer: Committer, site: SimulatedRun, folders: Collection[str]) -> None:
         self._committer = committer
         self._world = site.world
         self._known = site.commit_lines
@@ -137,7 +137,9 @@ class InterruptedJointCommitter(InterruptedCommitter):
         return self._maybe_cut(permit, lambda: self._committer.commit_all(permit, requests))
 
 
-def interrupted(create: Callable[[], Committer | None], sink: object, site: Site) -> Callable[[], Any]:
+def interrupted(
+    create: Callable[[], Committer | None], sink: object, site: SimulatedRun
+) -> Callable[[], Any]:
     """`create`, with committers whose commits may be cut off. Stages behind a committer are not changed."""
 
     def made() -> Committer | None:

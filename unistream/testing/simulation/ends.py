@@ -26,7 +26,7 @@ READ_AHEAD_S: Final = 240.0  # in real time: a thread of a reader that is slow i
 
 
 @dataclass(slots=True)
-class Pace:
+class SourcePace:
     """How sources read in one run.
 
     Attributes:
@@ -46,11 +46,11 @@ class Pace:
         return max(1, 2 * self.rows.get(key, 0) // self.pieces)
 
 
-class Site(Protocol):
+class SimulatedRun(Protocol):
     """The run of the tasks. `commit_lines`: of the longest commit of each sink so far."""
 
     world: World
-    pace: Pace
+    pace: SourcePace
     commit_lines: dict[OperatorUid, int]
 
     @property
@@ -66,7 +66,7 @@ class PacedSource:
     def __init__(self, source: Any, key: str) -> None:
         self._source = source
         self._key = key
-        self.site: Site | None = None
+        self.site: SimulatedRun | None = None
 
     @property
     def name(self) -> str:
@@ -131,7 +131,7 @@ class _Batch:
 class PacedReader:
     """The reader of a source, whose batches come in pieces."""
 
-    def __init__(self, reader: SourceReader, key: str, site: Site) -> None:
+    def __init__(self, reader: SourceReader, key: str, site: SimulatedRun) -> None:
         self._reader = reader
         self._key = key
         self._world = site.world

@@ -37,7 +37,7 @@ from unistream.operator.common import table_of
 from unistream.operator.sink import CommitterOperator, OnCommitOperator, SinkOperator, SinkWriterOperator
 from unistream.port.operator import SourceOperatorSpec
 from unistream.testing.simulation.commits import interrupted
-from unistream.testing.simulation.ends import PacedSource, RecordingSink, Site, StandIn
+from unistream.testing.simulation.ends import PacedSource, RecordingSink, SimulatedRun, StandIn
 from unistream.worker.code import load, pack, sha256
 
 Pipeline = Callable[..., object]
@@ -59,7 +59,7 @@ class UserJob:
     replaced: tuple[str, ...]
     sinks: Mapping[str, str]
 
-    def chains(self, site: Site) -> dict[Any, Callable[[], Chain]]:
+    def chains(self, site: SimulatedRun) -> dict[Any, Callable[[], Chain]]:
         """Vertex -> creates the operators of one task in the run of `site`."""
         return {vertex: _maker(vertex, content, site) for vertex, content in self.code.items()}
 
@@ -225,7 +225,7 @@ def sink_uid(writer: StreamNode) -> OperatorUid:
 # --- in a run -------------------------------------------------------------------------------------
 
 
-def _maker(vertex: Any, content: bytes, site: Site) -> Callable[[], Chain]:
+def _maker(vertex: Any, content: bytes, site: SimulatedRun) -> Callable[[], Chain]:
     name = sha256(content)
 
     def make() -> Chain:

@@ -19,7 +19,7 @@ DIGITS: Final = 9  # later digits of a sum depend on the order of its terms
 
 
 @dataclass(slots=True)
-class Shown:
+class OutputRows:
     """Rows of one sink (or output of the user's) in one run. `columns`: empty if they have no names."""
 
     columns: tuple[str, ...]
@@ -31,13 +31,13 @@ VARYING: Final = frozenset({"letter", "row_ipc", "subtask", "attempt", "replay_o
 others."""
 
 
-def comparable(shown: Shown) -> Shown:
+def comparable(shown: OutputRows) -> OutputRows:
     """The columns that are the same in each run: of dead letters of operators without `VARYING`."""
     if not set(LETTER_SCHEMA.names) <= set(shown.columns):
         return shown
     places = [place for place, name in enumerate(shown.columns) if name not in VARYING]
     rows = [tuple(row[place] for place in places) for row in shown.rows]
-    return Shown(tuple(shown.columns[place] for place in places), rows)
+    return OutputRows(tuple(shown.columns[place] for place in places), rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

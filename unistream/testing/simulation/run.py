@@ -1,6 +1,6 @@
 """One run of a user's job in the simulated cluster: a phase with faults, healing, and its end.
 
-It is `sim.run.Run` with another job: invariants of the cluster are checked as there, and the final rows of
+It is `sim.run.SimRun` with another job: invariants of the cluster are checked as there, and the final rows of
 the sinks are returned to the caller.
 """
 
@@ -28,15 +28,15 @@ from unistream.port.operator import CommitPermit
 from unistream.port.source import SplitDiscovery
 from unistream.state.backends import IN_MEMORY, ON_DISK
 from unistream.testing.sim.chaos import plan_faults
-from unistream.testing.sim.checkers import Outputs
+from unistream.testing.sim.checkers import VisibleOutputs
 from unistream.testing.sim.faults import NONE, Faults, intensity
-from unistream.testing.sim.run import LIVENESS_MS, LOOK_EVERY, Run, played
-from unistream.testing.sim.scenario import Kind, Pipeline, Scenario, bundle_of
+from unistream.testing.sim.run import LIVENESS_MS, LOOK_EVERY, SimRun, played
+from unistream.testing.sim.scenario import Scenario, ScenarioKind, SimPipeline, bundle_of
 from unistream.testing.sim.story import StoryLine
 from unistream.testing.sim.table import Row
 from unistream.testing.sim.users import Users
 from unistream.testing.sim.world import EVENTS_MAX, Violation, World
-from unistream.testing.simulation.ends import Pace, PacedDiscovery, RecordingTable
+from unistream.testing.simulation.ends import PacedDiscovery, RecordingTable, SourcePace
 from unistream.testing.simulation.failures import Failures, reached, said
 from unistream.testing.simulation.job import UserJob
 
@@ -159,7 +159,7 @@ class RunResult:
 
 
 @dataclass(slots=True)
-class Prepared:
+class PreparedUserJob:
     """What all runs of one job share. `rows`: counts of its sources, once they are known. `backend`: of its
     keyed state."""
 
@@ -169,7 +169,7 @@ class Prepared:
     rows: dict[str, int] = field(default_factory=dict)
 
 
-def run_job(prepared: Prepared, seed: int, drawn: Draw) -> RunResult:
+def run_job(prepared: PreparedUserJob, seed: int, drawn: Draw) -> RunResult:
     """One run; an error that it raises is part of the result."""
     world = World(seed)
     run = UserRun(world, prepared, drawn)
@@ -188,7 +188,7 @@ def run_job(prepared: Prepared, seed: int, drawn: Draw) -> RunResult:
     )
 
 
-def readable(prepared: Prepared, run: RunResult) -> tuple[StoryLine, ...]:
+def readable(prepared: PreparedUserJob, run: RunResult) -> tuple[StoryLine, ...]:
     """The story, with the names of vertices (of their first operators) instead of ids."""
     names = [(str(vertex.id), vertex.name.partition(" -> ")[0]) for vertex in prepared.job.graph.vertices]
     lines = []
@@ -200,16 +200,16 @@ def readable(prepared: Prepared, run: RunResult) -> tuple[StoryLine, ...]:
     return tuple(lines)
 
 
-class UserRun(Run):
+class UserRun(SimRun):
     """A cluster with one user's job."""
 
-    def __init__(self, world: World, prepared: Prepared, drawn: Draw) -> None:
+    def __init__(self, world: World, prepared: PreparedUserJob, drawn: Draw) -> None:
         self._prepared = prepared
         self._drawn = drawn
         self._failures = Failures()
         self._looked: tuple[object, int] = (None, 0)
         self.commit_lines: dict[OperatorUid, int] = {}
-        self.pace = Pace(drawn.pieces, drawn.pause_ms, dict(prepared.rows) if drawn.pieces else {})
+        self.pace = SourcePace(drawn.pieces, drawn.pause_ms, dict(prepared.rows) if drawn.pieces else {})
         super().__init__(world)
         stores = any(edge.partition.is_blocking for edge in prepared.job.graph.edges)
         if stores or prepared.backend in ON_DISK:
@@ -220,7 +220,7 @@ class UserRun(Run):
         drawn = self._drawn
         adaptive = Configuration(self._prepared.job.graph.config).get(SCHEDULER) == "adaptive"
         return Scenario(
-            kind=Kind.ADAPTIVE if adaptive else Kind.STREAMING,
+            kind=ScenarioKind.ADAPTIVE if adaptive else ScenarioKind.STREAMING,
             jobs=(),
             slots=drawn.slots,
             config={
@@ -237,7 +237,7 @@ class UserRun(Run):
             bundle=drawn.bundle,
         )
 
-    def _watch(self, pipelines: Mapping[OperatorUid, Pipeline]) -> Outputs:
+    def _watch(self, pipelines: Mapping[OperatorUid, SimPipeline]) -> VisibleOutputs:
         return _UserOutputs(self.world, checkpointed=why_no_checkpoints(self._prepared.job.graph) is None)
 
     def _invite(self) -> Users:
@@ -320,7 +320,7 @@ class _Owner(Users):
         self._run = site
         self._job = job
 
-    def submit(self, name: str, pipelines: tuple[Pipeline, ...], savepoint: str | None) -> None:
+    def submit(self, name: str, pipelines: tuple[SimPipeline, ...], savepoint: str | None) -> None:
         """The one job."""
         request = SubmitRequest(
             graph=self._job.graph,
@@ -332,7 +332,7 @@ class _Owner(Users):
         self._submit(request, self._job.chains(self._run))
 
 
-class _UserOutputs(Outputs):
+class _UserOutputs(VisibleOutputs):
     """Checks when rows become visible, not which."""
 
     def __init__(self, world: World, *, checkpointed: bool) -> None:

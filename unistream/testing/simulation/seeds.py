@@ -19,13 +19,13 @@ from unistream.testing.sim.story import StoryLine
 from unistream.testing.simulation.job import Inputs, Pipeline, UserJob, user_job
 from unistream.testing.simulation.report import (
     Difference,
+    OutputRows,
     SeedFailure,
-    Shown,
     SimulationReport,
     comparable,
     difference,
 )
-from unistream.testing.simulation.run import QUIET, Draw, Prepared, RunResult, draw, readable, run_job
+from unistream.testing.simulation.run import QUIET, Draw, PreparedUserJob, RunResult, draw, readable, run_job
 from unistream.testing.simulation.truth import judged
 
 Output = Callable[[], "pa.Table | Iterable[object]"]
@@ -94,7 +94,7 @@ def simulate(
         )
     job = user_job(pipeline, options, inputs or {}, keep_sinks=keep_sinks)
     truth = user_job(pipeline, options, inputs or {}, keep_sinks=False) if keep_sinks and not check else None
-    prepared = Prepared(job, options.get(STATE_BACKEND.key, IN_MEMORY))
+    prepared = PreparedUserJob(job, options.get(STATE_BACKEND.key, IN_MEMORY))
     judge = _Judge(prepared, dict(outputs or {}), reset, check, truth)
     draws = ((seed, draw(seed, faults, rescale=rescale)) for seed in runs)
     return _report(judge, draws, job.replaced, story=story)
@@ -155,14 +155,14 @@ class _Judge:
         reference: The same job with tables in place of its sinks, to be compared with; None: do not.
     """
 
-    prepared: Prepared
+    prepared: PreparedUserJob
     outputs: Mapping[str, Output]
     reset: Callable[[], object] | None
     check: Check | None
     reference: UserJob | None
     tasks: int = 0
     compared: tuple[str, ...] = ()
-    _truth: dict[str, Shown] = field(default_factory=dict)
+    _truth: dict[str, OutputRows] = field(default_factory=dict)
 
     def learn(self) -> SeedFailure | None:
         """The undisturbed run. Returns its failure, if its sinks show wrong rows.
@@ -192,9 +192,9 @@ class _Judge:
             differences=tuple(verdict.differences),
         )
 
-    def _reached(self, job: UserJob) -> dict[str, Shown]:
+    def _reached(self, job: UserJob) -> dict[str, OutputRows]:
         """The rows that reach each sink."""
-        run = self._run_job(Prepared(job), 0, QUIET)
+        run = self._run_job(PreparedUserJob(job), 0, QUIET)
         _require_end(run)
         return _rows_of(run)
 
@@ -231,12 +231,12 @@ class _Judge:
 
     # --- one run ----------------------------------------------------------------------------------
 
-    def _run_job(self, prepared: Prepared, seed: int, drawn: Draw) -> RunResult:
+    def _run_job(self, prepared: PreparedUserJob, seed: int, drawn: Draw) -> RunResult:
         if self.reset is not None:
             self.reset()
         return run_job(prepared, seed, drawn)
 
-    def _run(self, seed: int, drawn: Draw) -> tuple[RunResult, dict[str, Shown]]:
+    def _run(self, seed: int, drawn: Draw) -> tuple[RunResult, dict[str, OutputRows]]:
         run = self._run_job(self.prepared, seed, drawn)
         shown = _rows_of(run)
         for name, read in self.outputs.items():
@@ -247,8 +247,8 @@ class _Judge:
             shown[name] = _read(read())
         return run, shown
 
-    def _compared(self, shown: Mapping[str, Shown]) -> tuple[Difference, ...]:
-        nothing = Shown((), ())
+    def _compared(self, shown: Mapping[str, OutputRows]) -> tuple[Difference, ...]:
+        nothing = OutputRows((), ())
         found = []
         for name in {**self._truth, **shown}:
             want, have = (comparable(one.get(name, nothing)) for one in (self._truth, shown))
@@ -257,7 +257,7 @@ class _Judge:
                 found.append(differs)
         return tuple(found)
 
-    def _refused(self, shown: Mapping[str, Shown], run: RunResult) -> str | None:
+    def _refused(self, shown: Mapping[str, OutputRows], run: RunResult) -> str | None:
         """The reason why `check` refuses the rows."""
         if self.check is None:
             return None
@@ -279,22 +279,22 @@ def _require_end(run: RunResult) -> None:
         raise UserCodeError(f"simulate: the pipeline fails without any fault: {run.violation}")
 
 
-def _rows_of(run: RunResult) -> dict[str, Shown]:
-    return {uid: Shown(tuple(run.schemas[uid].names), rows) for uid, rows in run.rows.items()}
+def _rows_of(run: RunResult) -> dict[str, OutputRows]:
+    return {uid: OutputRows(tuple(run.schemas[uid].names), rows) for uid, rows in run.rows.items()}
 
 
-def _read(found: pa.Table | Iterable[object]) -> Shown:
+def _read(found: pa.Table | Iterable[object]) -> OutputRows:
     if isinstance(found, pa.Table):
         columns = [column.to_pylist() for column in found.columns]
-        return Shown(tuple(found.schema.names), list(zip(*columns, strict=True)))
+        return OutputRows(tuple(found.schema.names), list(zip(*columns, strict=True)))
     values: list[Any] = list(found)
     if values and all(isinstance(value, Mapping) for value in values):
         names = tuple(values[0])
-        return Shown(names, [tuple(value.get(name) for name in names) for value in values])
-    return Shown((), [value if isinstance(value, tuple) else (value,) for value in values])
+        return OutputRows(names, [tuple(value.get(name) for name in names) for value in values])
+    return OutputRows((), [value if isinstance(value, tuple) else (value,) for value in values])
 
 
-def _table(shown: Shown, schema: pa.Schema | None) -> pa.Table:
+def _table(shown: OutputRows, schema: pa.Schema | None) -> pa.Table:
     names = shown.columns or tuple(f"f{place}" for place in range(len(shown.rows[0]) if shown.rows else 0))
     columns = list(zip(*shown.rows, strict=True)) or [()] * len(names)
     types = [None] * len(names) if schema is None else schema.types

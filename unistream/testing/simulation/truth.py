@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
-from unistream.testing.simulation.report import Difference, Row, Shown, comparable, difference
+from unistream.testing.simulation.report import Difference, OutputRows, Row, comparable, difference
 
 _KINDS: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (  # the first that fits
     (Decimal, "a decimal"),
@@ -33,7 +33,7 @@ _KINDS: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (  # the first 
 
 
 @dataclass(slots=True)
-class Verdict:
+class TruthVerdict:
     """Result of a run without faults.
 
     Attributes:
@@ -46,12 +46,14 @@ class Verdict:
     differences: list[Difference] = field(default_factory=list)
 
 
-def judged(sinks: Mapping[str, str], reached: Mapping[str, Shown], shown: Mapping[str, Shown]) -> Verdict:
+def judged(
+    sinks: Mapping[str, str], reached: Mapping[str, OutputRows], shown: Mapping[str, OutputRows]
+) -> TruthVerdict:
     """`sinks`: uid -> name of the connector."""
-    verdict = Verdict()
+    verdict = TruthVerdict()
     something = any(one.rows for name, one in shown.items() if name not in sinks)
     for uid, connector in sinks.items():
-        want = comparable(reached.get(uid, Shown((), ())))
+        want = comparable(reached.get(uid, OutputRows((), ())))
         sink = f"sink {uid!r} ({connector})"
         if uid in shown:
             _hold(verdict, sink, uid, want, comparable(shown[uid]))
@@ -67,7 +69,7 @@ def judged(sinks: Mapping[str, str], reached: Mapping[str, Shown], shown: Mappin
     return verdict
 
 
-def _hold(verdict: Verdict, sink: str, uid: str, want: Shown, have: Shown) -> None:
+def _hold(verdict: TruthVerdict, sink: str, uid: str, want: OutputRows, have: OutputRows) -> None:
     """Compares the rows that reach the sink `uid` with those of its output."""
     columns, left_out = _comparable(want, have)
     names = tuple(column.name for column in columns)
@@ -103,7 +105,7 @@ def _hold(verdict: Verdict, sink: str, uid: str, want: Shown, have: Shown) -> No
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class _ComparedColumn:
     """A common column: its place in the rows that reach the sink, and in those of the output."""
 
     name: str
@@ -112,7 +114,7 @@ class _Column:
     is_float: bool
 
 
-def _comparable(want: Shown, have: Shown) -> tuple[list[_Column], list[str]]:
+def _comparable(want: OutputRows, have: OutputRows) -> tuple[list[_ComparedColumn], list[str]]:
     """The comparable columns, and why others are left out."""
     if have.columns:
         places = {name: have.columns.index(name) for name in want.columns if name in have.columns}
@@ -132,7 +134,7 @@ def _comparable(want: Shown, have: Shown) -> tuple[list[_Column], list[str]]:
         is_float = any(isinstance(row[there], float) for row in want.rows) or any(
             isinstance(row[places[name]], float) for row in have.rows
         )
-        columns.append(_Column(name, there, places[name], is_float))
+        columns.append(_ComparedColumn(name, there, places[name], is_float))
     return columns, left_out
 
 

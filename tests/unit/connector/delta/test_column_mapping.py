@@ -18,7 +18,7 @@ from unistream.connector.delta import DeltaSource, read_table
 from unistream.connector.delta.column_mapping import MODE
 from unistream.connector.delta.source_log import Metadata
 from unistream.connector.delta.source_table import facts_of
-from unistream.connector.delta.table import LakeTable
+from unistream.connector.delta.table import DeltaSinkTable
 
 KINDS = {pa.int64(): "long", pa.int32(): "integer", pa.string(): "string"}
 Column = tuple[str, int, str, Any]
@@ -240,7 +240,7 @@ def test_a_job_that_began_before_the_mapping_goes_on_with_it(tmp_path: Path) -> 
 
 def test_files_are_not_written_again(table: Path) -> None:
     """By a compaction, which would write other names."""
-    lake = LakeTable.open(str(table), {})
+    lake = DeltaSinkTable.open(str(table), {})
     assert lake is not None
     with pytest.raises(ConfigError, match=r"uses column mapping \(name\).* not written again"):
         lake.small_files(1 << 20)

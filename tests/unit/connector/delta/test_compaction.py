@@ -20,7 +20,7 @@ from unistream.connector.common import StageFiles, Unknown
 from unistream.connector.delta import DeltaSink
 from unistream.connector.delta.compaction import Compactor
 from unistream.connector.delta.rewriting import plan
-from unistream.connector.delta.table import COMPACTION_KEY, LakeTable
+from unistream.connector.delta.table import COMPACTION_KEY, DeltaSinkTable
 
 
 def fill(table: Path, *parts: str, rows: int = 1) -> None:
@@ -30,17 +30,17 @@ def fill(table: Path, *parts: str, rows: int = 1) -> None:
         write_deltalake(str(table), pa.table(columns), partition_by=["p"], mode="append")
 
 
-def open_(table: Path) -> LakeTable:
-    found = LakeTable.open(str(table), {})
+def open_(table: Path) -> DeltaSinkTable:
+    found = DeltaSinkTable.open(str(table), {})
     assert found is not None
     return found
 
 
-def compactor_of(table: Path, files_min: int = 2, tables: type[LakeTable] = LakeTable) -> Compactor:
+def compactor_of(table: Path, files_min: int = 2, tables: type[DeltaSinkTable] = DeltaSinkTable) -> Compactor:
     return Compactor(str(table), {}, StageFiles(str(table), {}, "the table"), files_min, tables)
 
 
-def compact(table: Path, files_min: int = 2, tables: type[LakeTable] = LakeTable) -> None:
+def compact(table: Path, files_min: int = 2, tables: type[DeltaSinkTable] = DeltaSinkTable) -> None:
     compactor = compactor_of(table, files_min, tables)
     compactor.committed(files_min)
     compactor.wait()
@@ -233,10 +233,10 @@ def test_a_restored_version_has_its_files_again(tmp_path: Path) -> None:
     assert DeltaTable(str(tmp_path / "t")).version() == version, "nothing is wrong"
 
 
-def interrupted(act: Callable[[Path], object], table: Path) -> type[LakeTable]:
+def interrupted(act: Callable[[Path], object], table: Path) -> type[DeltaSinkTable]:
     """A table to which somebody else commits before a compaction does, each time."""
 
-    class Interrupted(LakeTable):
+    class Interrupted(DeltaSinkTable):
         def rewrite(self, *arguments: Any) -> None:
             act(table)
             super().rewrite(*arguments)
@@ -267,7 +267,7 @@ def test_a_commit_without_an_answer_is_looked_for(tmp_path: Path, happened: bool
     fill(tmp_path / "t", *"aa")
     before, left = rows_of(tmp_path / "t"), [1]
 
-    class Answerless(LakeTable):
+    class Answerless(DeltaSinkTable):
         def rewrite(self, *arguments: Any) -> None:
             if not left or happened:
                 super().rewrite(*arguments)

@@ -32,7 +32,7 @@ from tests.unit.connector.delta.delta_tables import (
 from unistream.base.errors import ConfigError
 from unistream.connector.delta import DeltaSource, read_table
 from unistream.connector.delta.source_split import encode_split
-from unistream.connector.delta.table import LakeTable
+from unistream.connector.delta.table import DeltaSinkTable
 from unistream.model.splits import FoundSplits, KnownSplits
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -306,7 +306,7 @@ def test_deleted_rows_of_a_deletion_vector_are_not_read(
     with_deletion_vector(table, rows, 1, 3, partition_by=["part"], **of_row_groups(2))
     by_deltalake = read_table(str(table), {})
     assert sorted(by_deltalake.column("i").to_pylist()) == [1, 3, 5]
-    lake = LakeTable.open(str(table), {})
+    lake = DeltaSinkTable.open(str(table), {})
     assert lake is not None
     assert lake.row_count() == 3
     column = options.get("columns", ["i"])[0]

@@ -18,7 +18,7 @@ from unistream.base.ids import CheckpointId, LineageId
 from unistream.connector.catalogue import committer_of
 from unistream.connector.common import Unknown
 from unistream.connector.delta import DeltaSink
-from unistream.connector.delta.table import LakeTable
+from unistream.connector.delta.table import DeltaSinkTable
 from unistream.model.elements import Batch
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Committer
 
@@ -208,15 +208,15 @@ def test_what_others_add_meanwhile_is_replaced_as_well(make: Make, monkeypatch: 
     """The commit is made again on the newest version."""
     table = make(partition_by="day")
     table.fill(partition_by=["day"])
-    overwrite, tries = LakeTable.overwrite, list[int]()
+    overwrite, tries = DeltaSinkTable.overwrite, list[int]()
 
-    def and_another(self: LakeTable, *arguments: Any) -> None:
+    def and_another(self: DeltaSinkTable, *arguments: Any) -> None:
         if not tries:
             table.fill([("mon", 1, 6), ("tue", 1, 7)], ["day"])
         tries.append(1)
         overwrite(self, *arguments)
 
-    monkeypatch.setattr(LakeTable, "overwrite", and_another)
+    monkeypatch.setattr(DeltaSinkTable, "overwrite", and_another)
     table.overwrite([("mon", 9, 10)])
     assert table.rows() == [*BEFORE[2:], ("tue", 1, 7), ("mon", 9, 10)]
     assert len(tries) == 2
@@ -225,13 +225,13 @@ def test_what_others_add_meanwhile_is_replaced_as_well(make: Make, monkeypatch: 
 def test_an_outcome_that_is_not_known_is_looked_for(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make(partition_by="day")
     table.fill(partition_by=["day"])
-    overwrite = LakeTable.overwrite
+    overwrite = DeltaSinkTable.overwrite
 
-    def silent(self: LakeTable, *arguments: Any) -> None:
+    def silent(self: DeltaSinkTable, *arguments: Any) -> None:
         overwrite(self, *arguments)
         raise Unknown("no answer")
 
-    monkeypatch.setattr(LakeTable, "overwrite", silent)
+    monkeypatch.setattr(DeltaSinkTable, "overwrite", silent)
     table.overwrite([("mon", 9, 10)])
     assert table.rows() == [*BEFORE[2:], ("mon", 9, 10)]
 

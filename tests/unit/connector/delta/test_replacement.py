@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 import unistream as us
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.connector.delta.compaction_watch import SEALED
-from unistream.connector.delta.table import LakeTable
+from unistream.connector.delta.table import DeltaSinkTable
 from unistream.model.time_range import TimeRange
 from unistream.port.replacement import NewRows, RangeChanged, RangeTarget
 
@@ -137,7 +137,7 @@ def test_a_compaction_changes_no_rows(path: Path, tz: str | None) -> None:
     for _ in range(2):
         DeltaTable(str(path)).optimize.compact()
         DeltaTable(str(path)).optimize.z_order(["n"])
-        sealed = LakeTable.open(str(path), {})
+        sealed = DeltaSinkTable.open(str(path), {})
         assert sealed is not None
         sealed.seal(SEALED)
     assert DeltaTable(str(path)).version() > fence.version

@@ -16,7 +16,7 @@ from tests.contract.sinks.run import SinkRun
 from tests.unit.connector.delta.delta_tables import append, rewrite
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.connector.delta import DeltaSink, DeltaSource
-from unistream.connector.delta.table import LakeTable
+from unistream.connector.delta.table import DeltaSinkTable
 
 ROWS = pa.table({"id": [1]})
 
@@ -86,7 +86,7 @@ def test_a_table_that_stays_unreadable_is_no_outage(
     uri = str(table)
     for act in (
         lambda: DeltaSink(uri).check(ROWS.schema),
-        lambda: LakeTable.open(uri, {}),
+        lambda: DeltaSinkTable.open(uri, {}),
         lambda: DeltaSource(uri).schema,
         lambda: DeltaSink(uri).range_target("at").look(),
     ):
@@ -103,7 +103,7 @@ def test_a_store_that_does_not_answer_is_an_outage() -> None:
         "max_retries": "0",
     }
     with pytest.raises(Unreachable, match=r"table s3://bucket/t could not be read: .*refused"):
-        LakeTable.open("s3://bucket/t", options)
+        DeltaSinkTable.open("s3://bucket/t", options)
 
 
 @pytest.mark.parametrize("options", [{}, {"mode": "upsert", "key": "id"}], ids=["append", "upsert"])

@@ -15,7 +15,7 @@ import pytest
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
-from unistream.connector.common import Chunk
+from unistream.connector.common import RowChunk
 from unistream.connector.file import FileSource
 from unistream.connector.file import format as file_format
 from unistream.connector.file.decode import decode
@@ -62,7 +62,7 @@ def splits_of(path: Path, parts: int) -> list[FileSplit]:
     ]
 
 
-def found(chunks: Iterable[Chunk[FileSplit]]) -> tuple[list[int], list[Letter], int]:
+def found(chunks: Iterable[RowChunk[FileSplit]]) -> tuple[list[int], list[Letter], int]:
     """Ids of the rows, (line, byte, raw) of the letters, lines that were skipped."""
     rows: list[int] = []
     letters: list[Letter] = []

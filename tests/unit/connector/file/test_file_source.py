@@ -21,7 +21,7 @@ from msgspec import structs
 from tests.eventually import WAIT_S
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.catalogue import create_discovery
-from unistream.connector.common import Chunk, decoded_split
+from unistream.connector.common import RowChunk, decoded_split
 from unistream.connector.common.read_ahead import READ_AHEAD_CHUNKS, ReadAhead
 from unistream.connector.file import FileSource
 from unistream.connector.file.decode import decode
@@ -478,10 +478,10 @@ def test_bad_arguments_are_refused(arguments: dict[str, Any], message: str) -> N
 # --- reading ahead --------------------------------------------------------------------------------
 
 
-def _endless(split: FileSplit) -> Iterator[Chunk]:
+def _endless(split: FileSplit) -> Iterator[RowChunk]:
     records = pa.RecordBatch.from_pydict({"n": [1]})
     while True:
-        yield Chunk(records, split)
+        yield RowChunk(records, split)
 
 
 SPLIT = FileSplit(path="a", size=1, start=0, stop=1, unit=0)
@@ -491,7 +491,7 @@ def test_reading_ahead_stops_when_enough_is_ready_and_ends_with_close() -> None:
     before = set(threading.enumerate())  # readers of other tests may still be about to end
     produced = threading.Semaphore(0)
 
-    def work(split: FileSplit) -> Iterator[Chunk]:
+    def work(split: FileSplit) -> Iterator[RowChunk]:
         for chunk in _endless(split):
             yield chunk
             produced.release()
@@ -503,7 +503,7 @@ def test_reading_ahead_stops_when_enough_is_ready_and_ends_with_close() -> None:
     for _ in range(READ_AHEAD_CHUNKS):
         assert produced.acquire(timeout=WAIT_S)
     assert not produced.acquire(blocking=False)
-    assert isinstance(ahead.take(), Chunk)
+    assert isinstance(ahead.take(), RowChunk)
     assert produced.acquire(timeout=WAIT_S)
     ahead.close()
     mine = set(threading.enumerate()) - before

@@ -25,7 +25,7 @@ from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, NotFound
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid
 from unistream.connector.catalogue import committer_of
 from unistream.connector.delta.committer import DeltaCommitter
-from unistream.connector.delta.table import LakeTable, TableCommit
+from unistream.connector.delta.table import DeltaSinkTable, TableCommit
 from unistream.connector.group import GroupSink, read_group
 from unistream.connector.group.committer import GroupCommitter
 from unistream.connector.group.file_log import FileGroupLog
@@ -253,7 +253,7 @@ class SlowSink(us.DeltaSink):
     def create_committer(self) -> Committer | None:
         before = self.before
 
-        class SlowTable(LakeTable):
+        class SlowTable(DeltaSinkTable):
             def append(self, commit: TableCommit) -> None:
                 before()
                 super().append(commit)

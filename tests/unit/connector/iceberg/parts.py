@@ -13,7 +13,7 @@ from tests.iceberg_lake import TABLE, Lake
 from unistream.base.ids import CheckpointId
 from unistream.connector.common import Unknown
 from unistream.connector.iceberg.committer import IcebergCommitter
-from unistream.connector.iceberg.table import LakeTable
+from unistream.connector.iceberg.table import IcebergSinkTable
 from unistream.model.elements import Batch
 from unistream.port.sink import CommitResult, Committer, SinkWriter
 
@@ -44,7 +44,7 @@ class Parts:
         self,
         sink: us.IcebergSink | None = None,
         state: Sequence[bytes] = (),
-        tables: type[LakeTable] = LakeTable,
+        tables: type[IcebergSinkTable] = IcebergSinkTable,
         attempts: int = 4,
         **where: Any,
     ) -> IcebergCommitter:
@@ -85,11 +85,11 @@ class Parts:
             one.close()
 
 
-def between(act: Callable[[], None], times: int = 1) -> type[LakeTable]:
+def between(act: Callable[[], None], times: int = 1) -> type[IcebergSinkTable]:
     """A table in which somebody else does something between each look and the commit, `times` times."""
     left = [times]
 
-    class Interfered(LakeTable):
+    class Interfered(IcebergSinkTable):
         def commit(self, updates: tuple[Any, ...], requirements: tuple[Any, ...]) -> None:
             if left[0]:
                 left[0] -= 1
@@ -99,11 +99,11 @@ def between(act: Callable[[], None], times: int = 1) -> type[LakeTable]:
     return Interfered
 
 
-def answerless(*, happens: bool, times: int) -> type[LakeTable]:
+def answerless(*, happens: bool, times: int) -> type[IcebergSinkTable]:
     """A table whose catalog does not answer the first `times` commits."""
     left = [times]
 
-    class Answerless(LakeTable):
+    class Answerless(IcebergSinkTable):
         def commit(self, updates: tuple[Any, ...], requirements: tuple[Any, ...]) -> None:
             if not left[0]:
                 super().commit(updates, requirements)

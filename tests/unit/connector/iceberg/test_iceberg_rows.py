@@ -35,7 +35,7 @@ from unistream.base.secrets import Secret
 from unistream.connector.catalogue import committer_of
 from unistream.connector.iceberg import IcebergSink
 from unistream.connector.iceberg.partition import reads_doubles
-from unistream.connector.iceberg.record import RECORDS_MAX, Recorded, outdated
+from unistream.connector.iceberg.record import RECORDS_MAX, IcebergCommitRecord, outdated
 from unistream.model.elements import Batch
 from unistream.port.sink import CommitOutcome
 
@@ -538,10 +538,12 @@ def test_a_catalog_that_cannot_be_is_a_matter_of_configuration(properties: dict[
 
 def test_records_of_the_oldest_sinks_are_dropped_when_there_are_too_many() -> None:
     records = {
-        (str(n), "sink"): Recorded(lineage=str(n), sink_uid="sink", job="j", checkpoint=1, number=n)
+        (str(n), "sink"): IcebergCommitRecord(
+            lineage=str(n), sink_uid="sink", job="j", checkpoint=1, number=n
+        )
         for n in range(RECORDS_MAX)
     }
-    mine = Recorded(lineage="new", sink_uid="sink", job="j", checkpoint=1, number=RECORDS_MAX)
+    mine = IcebergCommitRecord(lineage="new", sink_uid="sink", job="j", checkpoint=1, number=RECORDS_MAX)
     assert outdated(records, mine) == ["unistream.commit.0/sink"]
     assert outdated({("new", "sink"): mine}, mine) == []
 

@@ -15,7 +15,7 @@ from unistream.connector.kafka.record.batches import (
     SEQUENCE_MAX,
     Blobs,
     Compression,
-    Outgoing,
+    ProducerRecords,
     encoded_headers,
     next_sequence,
     partitions_of,
@@ -30,7 +30,7 @@ ROWS = st.lists(st.tuples(BYTES, BYTES, BYTES, TIMES), min_size=1, max_size=50)
 Row = tuple[bytes | None, bytes | None, bytes | None, int]
 
 
-def outgoing(rows: list[Row]) -> Outgoing:
+def outgoing(rows: list[Row]) -> ProducerRecords:
     keys, values, headers, times = zip(*rows, strict=True)
 
     def blobs(column: tuple[bytes | None, ...]) -> Blobs:
@@ -38,7 +38,7 @@ def outgoing(rows: list[Row]) -> Outgoing:
         return Blobs.of(padded.slice(1))
 
     named = [("first", blobs(headers)), ("ä", blobs(values))]
-    return Outgoing(
+    return ProducerRecords(
         keys=blobs(keys),
         values=blobs(values),
         times=pa.array(times, pa.int64()).to_numpy(),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.unit.connector.kafka.framed_records import framed
 from unistream.base.errors import ConfigError
-from unistream.connector.kafka.format.decode import Piece, RecordDecoder
+from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder
 from unistream.connector.kafka.format.layout import checked_layout
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -30,7 +30,7 @@ def item(id, name="n", **more):
     return {"id": id, "name": name, **more}
 
 
-def decoded(values, *, schema=SCHEMA, on_bad="fail", **more) -> Piece:
+def decoded(values, *, schema=SCHEMA, on_bad="fail", **more) -> PartitionRows:
     layout = checked_layout(schema, "debezium-json", **more)
     decoder = RecordDecoder(layout.schema, "debezium-json", on_bad, layout=layout)
     piece = decoder.decode(framed([(None, value) for value in values]), "shop.items", 0)
@@ -39,7 +39,7 @@ def decoded(values, *, schema=SCHEMA, on_bad="fail", **more) -> Piece:
     return piece
 
 
-def rows(piece: Piece) -> list[tuple]:
+def rows(piece: PartitionRows) -> list[tuple]:
     return [tuple(row.values()) for row in piece.records.to_pylist()]
 
 

@@ -11,14 +11,16 @@ import pytest
 from tests.unit.connector.kafka.framed_records import framed
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.common.buffers import PADDING
-from unistream.connector.kafka.format.decode import Piece, RecordDecoder
+from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder
 from unistream.connector.kafka.format.layout import HEADERS_TYPE, METADATA, checked_layout
 from unistream.connector.kafka.record.records import Framed
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
 
 
-def decoded(records, *, schema=SCHEMA, format="json", on_bad="fail", key_format=None, **more) -> Piece:
+def decoded(
+    records, *, schema=SCHEMA, format="json", on_bad="fail", key_format=None, **more
+) -> PartitionRows:
     layout = checked_layout(schema, format, key_format=key_format, **more)
     decoder = RecordDecoder(layout.schema, format, on_bad, layout=layout, key_kind=key_format)
     piece = decoder.decode(framed(records, first=40), "prices", 3)
@@ -27,7 +29,7 @@ def decoded(records, *, schema=SCHEMA, format="json", on_bad="fail", key_format=
     return piece
 
 
-def rows(piece: Piece) -> list[tuple]:
+def rows(piece: PartitionRows) -> list[tuple]:
     return [tuple(row.values()) for row in piece.records.to_pylist()]
 
 
@@ -278,7 +280,7 @@ def test_only_the_columns_that_are_used_and_the_same_bad_records(format):
         tombstones="row",
     )
 
-    def read(*columns: str) -> Piece:
+    def read(*columns: str) -> PartitionRows:
         used = frozenset(columns) or None
         decoder = RecordDecoder(layout.schema, format, "dead-letter", used, layout=layout, key_kind="bytes")
         return decoder.decode(framed(records), "prices", 3)

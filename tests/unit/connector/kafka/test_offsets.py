@@ -8,7 +8,12 @@ import pytest
 from kafka import TopicPartition
 
 from unistream.base.errors import ConfigError
-from unistream.connector.kafka.broker.offsets import Answers, checked_offsets, start_offsets, stop_offsets
+from unistream.connector.kafka.broker.offsets import (
+    PartitionOffsets,
+    checked_offsets,
+    start_offsets,
+    stop_offsets,
+)
 
 A, B = ("t", 0), ("t", 1)
 BOUNDS = {A: (3, 10), B: (0, 7)}
@@ -32,8 +37,8 @@ def test_what_may_be_given_and_how_it_travels(given, wire):
     assert checked_offsets("starting_offsets", given) == wire
 
 
-def answers(*, at_time=None, committed=None) -> Answers:
-    return Answers(bounds=BOUNDS, at_time=at_time or {}, committed=committed or {}, group="g")
+def answers(*, at_time=None, committed=None) -> PartitionOffsets:
+    return PartitionOffsets(bounds=BOUNDS, at_time=at_time or {}, committed=committed or {}, group="g")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pb2, message_factory
 from tests.schema_registry import RegistryServer, with_number
 from tests.unit.connector.kafka.framed_records import framed
 from unistream.base.errors import ConfigError
-from unistream.connector.kafka.format.decode import Piece, RecordDecoder
+from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder
 from unistream.connector.kafka.format.layout import checked_layout
 from unistream.connector.kafka.format.protobuf_schema import ProtobufMessage, _pool
 from unistream.connector.kafka.format.registry import SchemaRegistry
@@ -94,7 +94,7 @@ TYPE = ProtobufMessage(
 )
 
 
-def decoded(values, schema: pa.Schema, on_bad: str = "fail") -> Piece:
+def decoded(values, schema: pa.Schema, on_bad: str = "fail") -> PartitionRows:
     layout = checked_layout(schema, "protobuf")
     decoder = RecordDecoder(schema, "protobuf", on_bad, layout=layout, message=TYPE)
     piece = decoder.decode(framed([(None, value) for value in values]), "orders", 0)

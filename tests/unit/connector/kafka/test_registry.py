@@ -15,7 +15,7 @@ from tests.unit.connector.kafka.test_avro import INNER, optional, record, writte
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.base.secrets import Secret
 from unistream.connector.kafka.format import registry as room
-from unistream.connector.kafka.format.decode import Piece, RecordDecoder
+from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder
 from unistream.connector.kafka.format.layout import checked_layout
 from unistream.connector.kafka.format.registry import SchemaRegistry
 
@@ -36,7 +36,7 @@ def decoded(
     on_bad: str = "fail",
     format: str = "avro-confluent",
     **more: object,
-) -> Piece:
+) -> PartitionRows:
     layout = checked_layout(SCHEMA, format, **more)
     given = registry if isinstance(registry, SchemaRegistry) else SchemaRegistry(url=registry.url)
     decoder = RecordDecoder(layout.schema, format, on_bad, layout=layout, registry=given)

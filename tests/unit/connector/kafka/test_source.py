@@ -14,7 +14,7 @@ import pytest
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
 from unistream.connector.kafka import KafkaSource, create_discovery
-from unistream.connector.kafka.broker.client import Position
+from unistream.connector.kafka.broker.client import KafkaPosition
 from unistream.connector.kafka.broker.config import client_settings
 from unistream.connector.kafka.broker.topic import (
     Topic,
@@ -151,11 +151,11 @@ def test_info_is_json_that_makes_a_discovery_and_the_source_travels():
 
 
 def test_positions_round_trip_and_others_are_refused():
-    position = Position(topic="a", partition=3, offset=2**40, stop=None)
-    assert Position.of(position.split()) == position
+    position = KafkaPosition(topic="a", partition=3, offset=2**40, stop=None)
+    assert KafkaPosition.of(position.split()) == position
     assert position.split().id == "a-3"
     with pytest.raises(CorruptSnapshot, match="split 'x' of a Kafka source is unreadable"):
-        Position.of(Split(id="x", data=b"\xff"))
+        KafkaPosition.of(Split(id="x", data=b"\xff"))
 
 
 def test_an_unreachable_broker_is_named_within_the_timeout():
@@ -186,7 +186,7 @@ def test_how_often_partitions_are_looked_for(given, interval_ms):
 
 def test_positions_of_older_versions_are_read_and_have_no_topic_id():
     old = msgspec.msgpack.encode({"topic": "t", "partition": 1, "offset": 5, "stop": None})
-    assert Position.of(Split(id="t-1", data=old)) == Position(topic="t", partition=1, offset=5)
+    assert KafkaPosition.of(Split(id="t-1", data=old)) == KafkaPosition(topic="t", partition=1, offset=5)
 
 
 BOUNDS = {0: (3, 10), 1: (0, 7)}
@@ -256,7 +256,7 @@ def test_positions_of_another_topic_are_refused(recorded, message):
 
 def test_offsets_may_be_recorded_with_the_commits_of_a_sink():
     assert source().info().recorded_as == "t"
-    assert Position(topic="t", partition=3, offset=7).split().recorded == ("3", 7)
+    assert KafkaPosition(topic="t", partition=3, offset=7).split().recorded == ("3", 7)
 
 
 @pytest.mark.parametrize(("read", "now", "same"), [("a", "a", True), ("a", "b", False), ("", "b", True)])
@@ -327,7 +327,7 @@ def test_a_source_of_several_topics_says_so():
     assert source(topic=["t"]).info() == source().info()
     pattern = source(topic=None, topic_pattern="t.*")
     assert (pattern.name, pattern.info().recorded_by_name) == ("Kafka: t.*", True)
-    assert Position(topic="t", partition=3, offset=7).split(by_name=True).recorded == ("t-3", 7)
+    assert KafkaPosition(topic="t", partition=3, offset=7).split(by_name=True).recorded == ("t-3", 7)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_a_source_of_several_topics_says_so():
 def test_what_is_not_known_is_not_zero(ends, stop, behind):
     thread = FetchThread("nowhere:1", {}, source()._decoder(), lambda: None)
     thread._ends = ends
-    assert thread.records_after(Position(topic="t", partition=0, offset=3, stop=stop)) == behind
+    assert thread.records_after(KafkaPosition(topic="t", partition=0, offset=3, stop=stop)) == behind
 
 
 def test_a_reader_shows_no_number_of_records_before_all_partitions_have_said_theirs():
@@ -354,7 +354,7 @@ def test_a_reader_shows_no_number_of_records_before_all_partitions_have_said_the
     )
     reader._fetch = FetchThread("nowhere:1", {}, source()._decoder(), lambda: None)  # which is not started
     reader.poll()
-    reader.add_splits([Position(topic="t", partition=n, offset=0).split() for n in range(2)])
+    reader.add_splits([KafkaPosition(topic="t", partition=n, offset=0).split() for n in range(2)])
     reader._fetch._ends = {("t", 0): 5}
     reader.poll()
     assert "pendingRecords" not in metrics.counts

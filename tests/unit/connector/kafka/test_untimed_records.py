@@ -16,7 +16,7 @@ from unistream.base.errors import UserCodeError
 from unistream.connector.file import FileSource
 from unistream.connector.hybrid import HybridSource
 from unistream.connector.kafka import KafkaSource
-from unistream.connector.kafka.format.decode import Piece
+from unistream.connector.kafka.format.decode import PartitionRows
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.port.operator import SourceOperatorSpec
 
@@ -39,7 +39,7 @@ def in_pipeline(given: Any, strategy: WatermarkStrategy = AT) -> Any:
     return node.operator.source
 
 
-def decoded(given: KafkaSource, values: list[bytes | None], times: list[int] | None = None) -> Piece:
+def decoded(given: KafkaSource, values: list[bytes | None], times: list[int] | None = None) -> PartitionRows:
     records = framed([(b"k", value) for value in values], first=40)
     if times is not None:
         records = replace(records, timestamps=np.array(times))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from unistream.connector.sql.ranges import (
     MARKS_MAX,
     PAGE_BYTES,
+    ColumnPosition,
     Mark,
-    Position,
     Range,
     next_limit,
     ranges,
@@ -107,7 +107,7 @@ class Written:
             self.ids += len(given)
             self.open.append((self.now_ms, given))
 
-    def found(self, position: Position, at_most: int) -> tuple[list[Range], Position]:
+    def found(self, position: ColumnPosition, at_most: int) -> tuple[list[Range], ColumnPosition]:
         """As the discovery does it."""
         if not self.rows:
             return [], position
@@ -128,7 +128,7 @@ class Written:
 @given(st.integers(0, 10**9), st.integers(1, 3))
 def test_whatever_commits_looks_and_restores_each_row_comes_once(seed: int, at_most: int) -> None:
     random = Random(seed)
-    table, position = Written(random), Position(column="id")
+    table, position = Written(random), ColumnPosition(column="id")
     waiting: list[Range] = []
     read: list[int] = []
     kept = (position, list(waiting), list(read))

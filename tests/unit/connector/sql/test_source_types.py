@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from unistream.connector.sql.source_types import (
-    Misfit,
+    SqlValueMisfit,
     column_of_cells,
     of_postgresql,
     of_sqlite,
@@ -65,7 +65,7 @@ def test_lines_of_postgresql(kind: pa.DataType, lines: str, expected: list[Any] 
     ],
 )
 def test_a_text_that_is_no_value_of_its_column(kind: pa.DataType, text: str) -> None:
-    with pytest.raises(Misfit) as refused:
+    with pytest.raises(SqlValueMisfit) as refused:
         parse_lines(f"1,\n2,{text}\n".encode(), pa.schema([("id", pa.int64()), ("v", kind)]))
     assert (refused.value.row, refused.value.column) == (1, "v")
 
@@ -118,7 +118,7 @@ def test_cells_of_sqlite(kind: pa.DataType, cells: list[Any], expected: list[Any
     ],
 )
 def test_a_cell_that_is_no_value_of_its_column(kind: pa.DataType, bad: Any) -> None:
-    with pytest.raises(Misfit) as refused:
+    with pytest.raises(SqlValueMisfit) as refused:
         column_of_cells("v", kind, [None, None, bad])
     assert refused.value.row == 2
     assert refused.value.reason == f"{bad!r} is no {kind}"

@@ -18,7 +18,7 @@ from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.base.secrets import Secret, redacted
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.sql import SqlSink, SqlSource
-from unistream.connector.sql.ranges import Position
+from unistream.connector.sql.ranges import ColumnPosition
 from unistream.connector.sql.source_split import SqlSplit
 from unistream.model.splits import FoundSplits, KnownSplits
 from unistream.port.source import GrowingDiscovery, Idle, ReaderContext, Rows
@@ -331,7 +331,7 @@ def test_an_id_is_read_once_it_was_there_for_the_margin(path: Path, url: str) ->
     first = find(source)
     assert first.splits == (), "a transaction that began before may still bring a smaller one"
     execute(path, "INSERT INTO t (id) VALUES (20)")
-    position = msgspec.json.decode(first.position, type=Position)
+    position = msgspec.json.decode(first.position, type=ColumnPosition)
     [mark] = position.marks
     an_hour_ago = (mark._replace(at_ms=mark.at_ms - 3_600_000),)
     waited = msgspec.structs.replace(position, marks=an_hour_ago)

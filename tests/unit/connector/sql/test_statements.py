@@ -18,8 +18,8 @@ from unistream.connector.sql.key_forms import KeyForm
 from unistream.connector.sql.stage import SqlTable
 from unistream.connector.sql.statements import (
     OURS,
-    Part,
-    Target,
+    SqlStagedRows,
+    SqlTableName,
     attempt_of,
     move,
     remove_former,
@@ -67,7 +67,7 @@ def test_arguments_that_are_wrong(options: dict[str, Any], says: str) -> None:
     ],
 )
 def test_what_is_stored_of_a_url(url: str | Secret, stored: str) -> None:
-    assert SqlTable(url=url, target=Target("rows")).without_password().url == stored
+    assert SqlTable(url=url, target=SqlTableName("rows")).without_password().url == stored
 
 
 def test_a_staging_table_is_of_a_sink_and_of_its_columns() -> None:
@@ -169,7 +169,7 @@ def test_rows_of_a_key_are_found_as_the_table_compares_it(form, compared):
         target=sql_table("t", sql_column("k"), sql_column("v")),
         columns=["k", "v"],
         key=["k"],
-        parts=[Part(0, 1, "a")],
+        parts=[SqlStagedRows(0, 1, "a")],
         forms={"k": form},
     )
     found = str(statement.compile(dialect=postgresql.dialect(paramstyle="qmark")))

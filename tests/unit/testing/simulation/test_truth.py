@@ -12,7 +12,7 @@ import pytest
 
 from unistream.port.dead_letters import LETTER_SCHEMA
 from unistream.testing.simulation import SeedFailure, SimulationReport
-from unistream.testing.simulation.report import Difference, Shown, comparable
+from unistream.testing.simulation.report import Difference, OutputRows, comparable
 from unistream.testing.simulation.run import QUIET
 from unistream.testing.simulation.truth import judged
 
@@ -20,64 +20,78 @@ NOON = dt.datetime(2026, 1, 1, 12)  # noqa: DTZ001  as a column without a zone g
 KN = ("k", "n")
 
 
-def verdict(want: Shown, have: dict[str, Shown]) -> Any:
+def verdict(want: OutputRows, have: dict[str, OutputRows]) -> Any:
     return judged({"out": "mine"}, {"out": want} if want.rows else {}, have)
 
 
 @pytest.mark.parametrize(
     ("want", "have", "by"),
     [
-        pytest.param(Shown(KN, [("a", 1), ("b", 2)]), Shown(KN, [("b", 2), ("a", 1)]), "by k, n", id="order"),
-        pytest.param(Shown(KN, [("a", 1)]), Shown(("n", "k"), [(1, "a")]), "by k, n", id="order of columns"),
-        pytest.param(Shown(KN, [("a", 1)]), Shown((), [("a", 1)]), "by k, n", id="rows without names"),
-        pytest.param(Shown(KN, [("a", 1)]), Shown((*KN, "tx"), [("a", 1, 7)]), "by k, n", id="more columns"),
-        pytest.param(Shown(KN, [("a", 1)]), Shown(("n",), [(1,)]), "by n ('k' is not in it)", id="fewer"),
-        pytest.param(Shown(KN, [("a", 1.0)]), Shown(KN, [("a", 1)]), "by k, n", id="whole numbers of floats"),
         pytest.param(
-            Shown(KN, [("a", 12_345_678_901.0)]),
-            Shown(KN, [("a", 12_345_678_901)]),
+            OutputRows(KN, [("a", 1), ("b", 2)]), OutputRows(KN, [("b", 2), ("a", 1)]), "by k, n", id="order"
+        ),
+        pytest.param(
+            OutputRows(KN, [("a", 1)]), OutputRows(("n", "k"), [(1, "a")]), "by k, n", id="order of columns"
+        ),
+        pytest.param(
+            OutputRows(KN, [("a", 1)]), OutputRows((), [("a", 1)]), "by k, n", id="rows without names"
+        ),
+        pytest.param(
+            OutputRows(KN, [("a", 1)]), OutputRows((*KN, "tx"), [("a", 1, 7)]), "by k, n", id="more columns"
+        ),
+        pytest.param(
+            OutputRows(KN, [("a", 1)]), OutputRows(("n",), [(1,)]), "by n ('k' is not in it)", id="fewer"
+        ),
+        pytest.param(
+            OutputRows(KN, [("a", 1.0)]), OutputRows(KN, [("a", 1)]), "by k, n", id="whole numbers of floats"
+        ),
+        pytest.param(
+            OutputRows(KN, [("a", 12_345_678_901.0)]),
+            OutputRows(KN, [("a", 12_345_678_901)]),
             "by k, n",
             id="large ones",
         ),
         pytest.param(
-            Shown(KN, [("a", 1)]), Shown(KN, [("a", np.int64(1))]), "by k, n", id="numbers of numpy"
+            OutputRows(KN, [("a", 1)]), OutputRows(KN, [("a", np.int64(1))]), "by k, n", id="numbers of numpy"
         ),
-        pytest.param(Shown(KN, [("a", True)]), Shown(KN, [("a", 1)]), "by k, n", id="truth as a number"),
-        pytest.param(Shown(KN, [("a", None)]), Shown(KN, [("a", None)]), "by k, n", id="nulls"),
         pytest.param(
-            Shown(("k", "t"), [("a", NOON)]),
-            Shown(("k", "t"), [("a", "2026-01-01T12:00:00")]),
+            OutputRows(KN, [("a", True)]), OutputRows(KN, [("a", 1)]), "by k, n", id="truth as a number"
+        ),
+        pytest.param(OutputRows(KN, [("a", None)]), OutputRows(KN, [("a", None)]), "by k, n", id="nulls"),
+        pytest.param(
+            OutputRows(("k", "t"), [("a", NOON)]),
+            OutputRows(("k", "t"), [("a", "2026-01-01T12:00:00")]),
             "by k ('t' is a time, and text in it)",
             id="times as text",
         ),
         pytest.param(
-            Shown(("k", "t"), [("a", NOON)]),
-            Shown(("k", "t"), [("a", NOON.replace(tzinfo=dt.UTC))]),
+            OutputRows(("k", "t"), [("a", NOON)]),
+            OutputRows(("k", "t"), [("a", NOON.replace(tzinfo=dt.UTC))]),
             "by k ('t' is a time, and a time with a zone in it)",
             id="times with a zone",
         ),
         pytest.param(
-            Shown(("k", "l"), [("a", [{"at": NOON}])]),
-            Shown(("k", "l"), [("a", [{"at": "noon"}])]),
+            OutputRows(("k", "l"), [("a", [{"at": NOON}])]),
+            OutputRows(("k", "l"), [("a", [{"at": "noon"}])]),
             "by k ('l' is a time, and text in it)",
             id="times inside of lists",
         ),
         pytest.param(
-            Shown(("k", "d"), [("a", Decimal("0.1"))]),
-            Shown(("k", "d"), [("a", 0.1)]),
+            OutputRows(("k", "d"), [("a", Decimal("0.1"))]),
+            OutputRows(("k", "d"), [("a", 0.1)]),
             "by k ('d' is a decimal, and a number in it)",
             id="decimals as numbers",
         ),
         pytest.param(
-            Shown(KN, [("a", 1), ("b", 2)]),
-            Shown((), [(1,), (2,)]),
+            OutputRows(KN, [("a", 1), ("b", 2)]),
+            OutputRows((), [(1,), (2,)]),
             "by their number only (its values are not rows of k, n)",
             id="values",
         ),
-        pytest.param(Shown((), []), Shown((), []), "by their number only", id="no row at all"),
+        pytest.param(OutputRows((), []), OutputRows((), []), "by their number only", id="no row at all"),
     ],
 )
-def test_equal_rows(want: Shown, have: Shown, by: str) -> None:
+def test_equal_rows(want: OutputRows, have: OutputRows, by: str) -> None:
     found = verdict(want, {"out": have})
     assert found.wrong == []
     [sentence] = found.compared
@@ -91,32 +105,36 @@ def test_equal_rows(want: Shown, have: Shown, by: str) -> None:
     ("want", "have", "text"),
     [
         pytest.param(
-            Shown(KN, [("a", 1)] * 200), Shown((), []), "200 row(s) lost", id="a sink without a row"
-        ),
-        pytest.param(Shown(KN, [("a", 1)]), Shown(KN, [("a", 1)] * 2), "1 row(s) doubled", id="doubled"),
-        pytest.param(
-            Shown(KN, [("a", 1)]), Shown(KN, [("a", 2)]), "1 row(s) not expected", id="other values"
-        ),
-        pytest.param(Shown(KN, [("a", 1)]), Shown(KN, [("a", None)]), "('a', None)", id="nulls for values"),
-        pytest.param(
-            Shown(("k",), [("a",)]), Shown(("t",), []), "and its output shows 0", id="nothing alike"
+            OutputRows(KN, [("a", 1)] * 200), OutputRows((), []), "200 row(s) lost", id="a sink without a row"
         ),
         pytest.param(
-            Shown(KN, [("a", 1), ("b", 2)]),
-            Shown((), [(1,)]),
+            OutputRows(KN, [("a", 1)]), OutputRows(KN, [("a", 1)] * 2), "1 row(s) doubled", id="doubled"
+        ),
+        pytest.param(
+            OutputRows(KN, [("a", 1)]), OutputRows(KN, [("a", 2)]), "1 row(s) not expected", id="other values"
+        ),
+        pytest.param(
+            OutputRows(KN, [("a", 1)]), OutputRows(KN, [("a", None)]), "('a', None)", id="nulls for values"
+        ),
+        pytest.param(
+            OutputRows(("k",), [("a",)]), OutputRows(("t",), []), "and its output shows 0", id="nothing alike"
+        ),
+        pytest.param(
+            OutputRows(KN, [("a", 1), ("b", 2)]),
+            OutputRows((), [(1,)]),
             "2 row(s) reach sink 'out' (mine)",
             id="values",
         ),
-        pytest.param(Shown((), []), Shown(KN, [("a", 1)]), "('a', 1)", id="rows from nowhere"),
+        pytest.param(OutputRows((), []), OutputRows(KN, [("a", 1)]), "('a', 1)", id="rows from nowhere"),
         pytest.param(
-            Shown(("k", "t"), [("a", NOON), ("b", NOON)]),
-            Shown(("k", "t"), [("a", "noon"), ("a", "noon")]),
+            OutputRows(("k", "t"), [("a", NOON), ("b", NOON)]),
+            OutputRows(("k", "t"), [("a", "noon"), ("a", "noon")]),
             "('b',)",
             id="other values next to a column that is left out",
         ),
     ],
 )
-def test_other_rows(want: Shown, have: Shown, text: str) -> None:
+def test_other_rows(want: OutputRows, have: OutputRows, text: str) -> None:
     found = verdict(want, {"out": have})
     [wrong] = found.wrong
     assert "sink 'out' (mine)" in wrong
@@ -127,13 +145,15 @@ def test_other_rows(want: Shown, have: Shown, text: str) -> None:
 @pytest.mark.parametrize(
     ("have", "wrong"),
     [
-        pytest.param({"rows": Shown((), [])}, 1, id="no output shows anything"),
-        pytest.param({"rows": Shown((), [(9,)])}, 0, id="an output under another name"),
-        pytest.param({"rows": Shown((), [(9,)]), "more": Shown((), [])}, 0, id="one of two shows something"),
+        pytest.param({"rows": OutputRows((), [])}, 1, id="no output shows anything"),
+        pytest.param({"rows": OutputRows((), [(9,)])}, 0, id="an output under another name"),
+        pytest.param(
+            {"rows": OutputRows((), [(9,)]), "more": OutputRows((), [])}, 0, id="one of two shows something"
+        ),
     ],
 )
-def test_a_sink_that_no_output_is_named_after(have: dict[str, Shown], wrong: int) -> None:
-    found = verdict(Shown(KN, [("a", 1)]), have)
+def test_a_sink_that_no_output_is_named_after(have: dict[str, OutputRows], wrong: int) -> None:
+    found = verdict(OutputRows(KN, [("a", 1)]), have)
     assert len(found.wrong) == wrong
     assert all(text.startswith("1 row(s) reach sink 'out' (mine)") for text in found.wrong)
     [sentence] = found.compared
@@ -171,7 +191,8 @@ def test_dead_letters_are_compared_by_row_and_error_and_other_rows_whole() -> No
     of_run = letter | {"letter": "2", "time": "2", "attempt": "2", "job": "2"}
     columns = tuple(LETTER_SCHEMA.names)
     first, again, other = (
-        comparable(Shown(columns, [tuple(one.values())])) for one in (letter, of_run, letter | {"error": "2"})
+        comparable(OutputRows(columns, [tuple(one.values())]))
+        for one in (letter, of_run, letter | {"error": "2"})
     )
     assert first == again != other
     assert first.columns == (
@@ -183,5 +204,5 @@ def test_dead_letters_are_compared_by_row_and_error_and_other_rows_whole() -> No
         "operator_uid",
         "operator",
     )
-    some = Shown(("letter", "time"), [("1", "1")])
+    some = OutputRows(("letter", "time"), [("1", "1")])
     assert comparable(some) is some, "columns of a user's own"

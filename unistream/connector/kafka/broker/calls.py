@@ -33,7 +33,7 @@ RETRY_S: Final = 0.05
 RETRY_MAX_S: Final = 1.0
 
 
-class Connections:
+class BrokerConnections:
     """The connections of one sink to the brokers. Thread-safe; the caller closes it.
 
     Raises:
@@ -189,8 +189,8 @@ class _Again:
         self._wait_s = RETRY_S
 
     def wait_s(self, error: kafka_errors.KafkaError, free_s: float) -> float:
-        """How long to wait first. `free_s`: see `Connections`. Raises the error if asking again will not
-        help, or has not."""
+        """How long to wait first. `free_s`: see `BrokerConnections`. Raises the error if asking again will
+        not help, or has not."""
         if not is_retriable(error) or time.monotonic() > max(self._until, free_s + ANSWER_WITHIN_S):
             raise error
         wait_s, self._wait_s = self._wait_s, min(2 * self._wait_s, RETRY_MAX_S)

@@ -33,7 +33,7 @@ DELETED_RETRY_S: Final = 0.25
 NONE_LED: Final[Mapping[str, Collection[int]]] = MappingProxyType({})
 
 
-class Position(msgspec.Struct, frozen=True, kw_only=True):
+class KafkaPosition(msgspec.Struct, frozen=True, kw_only=True):
     """The content of `Split.data`.
 
     Attributes:
@@ -67,9 +67,9 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
         return Split(id=self.split_id, data=msgspec.msgpack.encode(self), recorded=recorded)
 
     @staticmethod
-    def of(split: Split) -> Position:
+    def of(split: Split) -> KafkaPosition:
         """Raises CorruptSnapshot: the split is not one of a Kafka source."""
-        return decoded_split(split, Position, "Kafka")
+        return decoded_split(split, KafkaPosition, "Kafka")
 
 
 class KafkaClient:
@@ -192,7 +192,7 @@ class KafkaClient:
                 for place in places
             }
 
-    def assign(self, positions: Sequence[Position]) -> list[Position]:
+    def assign(self, positions: Sequence[KafkaPosition]) -> list[KafkaPosition]:
         """Reads exactly these from now on, each from its offset, and returns them with the ids of their
         topics.
 
@@ -210,7 +210,7 @@ class KafkaClient:
                 self._consumer.seek(found, assigned[found.topic, found.partition].offset)
         return positions
 
-    def checked(self, positions: Sequence[Position]) -> list[Position]:
+    def checked(self, positions: Sequence[KafkaPosition]) -> list[KafkaPosition]:
         """The positions, each with the id of its topic; see `same_topics`."""
         read: dict[str, set[str]] = {}
         led: dict[str, set[int]] = {}
@@ -220,7 +220,7 @@ class KafkaClient:
         found = self.same_topics(read, led) if read else {}
         return [msgspec.structs.replace(p, topic_id=p.topic_id or found[p.topic].id) for p in positions]
 
-    def check_available(self, positions: Sequence[Position]) -> None:
+    def check_available(self, positions: Sequence[KafkaPosition]) -> None:
         """Raises ConfigError if the record at a position was deleted, or does not exist yet."""
         bounds = self.bounds([position.place for position in positions])
         for position in positions:
@@ -244,10 +244,12 @@ class KafkaClient:
         so."""
         return dict(self._ends)
 
-    def pause(self, position: Position) -> None:
+    def pause(self, position: KafkaPosition) -> None:
         self._consumer.pause(_topic_partition(position.topic, position.partition))
 
-    def report(self, positions: Sequence[Position], done: Callable[[Exception | None, bool], None]) -> None:
+    def report(
+        self, positions: Sequence[KafkaPosition], done: Callable[[Exception | None, bool], None]
+    ) -> None:
         """Commits positions to the group of the property "group.id", without waiting.
 
         A later `poll` calls `done`: with None, or with the error and whether it may be retried.
@@ -259,7 +261,7 @@ class KafkaClient:
 
         self._consumer.commit_async(_group_offsets(positions), answered)
 
-    def report_now(self, positions: Sequence[Position], timeout_ms: int) -> None:
+    def report_now(self, positions: Sequence[KafkaPosition], timeout_ms: int) -> None:
         """Reports positions as `report`, and waits for the answer. Raises ConfigError or Unreachable."""
         with self._our_errors("committing positions to a group"):
             self._consumer.commit(_group_offsets(positions), timeout_ms=timeout_ms)
@@ -277,7 +279,7 @@ class KafkaClient:
             yield
         except errors.OffsetOutOfRangeError as error:
             [(found, offset)] = list(error.args[0].items())[:1]
-            position = Position(topic=found.topic, partition=found.partition, offset=offset)
+            position = KafkaPosition(topic=found.topic, partition=found.partition, offset=offset)
             first, end = self.bounds([position.place])[position.place]
             raise out_of_range(position, first, end) from error
         except REFUSED as error:
@@ -319,7 +321,7 @@ def await_listener(servers: Sequence[str], timeout_s: float) -> None:
         time.sleep(CONNECT_RETRY_S)
 
 
-def out_of_range(position: Position, first: int, end: int) -> ConfigError:
+def out_of_range(position: KafkaPosition, first: int, end: int) -> ConfigError:
     """The next record was deleted, or never existed: nothing is skipped silently."""
     problem = "has been deleted" if position.offset < first else "does not exist"
     return ConfigError(
@@ -338,7 +340,7 @@ def _shown(topics: Collection[str]) -> str:
     return f"topic {', '.join(map(repr, sorted(topics)[:TOPICS_SHOWN]))}{more}"
 
 
-def _group_offsets(positions: Sequence[Position]) -> dict[Any, Any]:
+def _group_offsets(positions: Sequence[KafkaPosition]) -> dict[Any, Any]:
     from kafka.structs import OffsetAndMetadata
 
     return {_topic_partition(*p.place): OffsetAndMetadata(p.offset, "", -1) for p in positions}

@@ -39,7 +39,7 @@ STOP_WORDS: Final = (LATEST, *OF_GROUP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class PartitionOffsets:
     """What a broker says of some partitions.
 
     Attributes:
@@ -114,11 +114,11 @@ def _wire_key(key: object) -> str | None:
 
 
 def needs_group(offsets: Offsets | None) -> bool:
-    """Whether `Answers.committed` is needed."""
+    """Whether `PartitionOffsets.committed` is needed."""
     return isinstance(offsets, str) and offsets in OF_GROUP
 
 
-def start_offsets(start: Offsets, places: Sequence[Place], answers: Answers) -> dict[Place, int]:
+def start_offsets(start: Offsets, places: Sequence[Place], answers: PartitionOffsets) -> dict[Place, int]:
     """Where a first start begins in each partition.
 
     Raises:
@@ -131,7 +131,7 @@ def start_offsets(start: Offsets, places: Sequence[Place], answers: Answers) -> 
     return found
 
 
-def stop_offsets(stop: Offsets, places: Sequence[Place], answers: Answers) -> dict[Place, int]:
+def stop_offsets(stop: Offsets, places: Sequence[Place], answers: PartitionOffsets) -> dict[Place, int]:
     """The offsets to stop at: one past the last record to read in each partition. An offset that does not
     exist yet is waited for.
 
@@ -141,7 +141,9 @@ def stop_offsets(stop: Offsets, places: Sequence[Place], answers: Answers) -> di
     return _resolved("stopping_offsets", stop, places, answers)
 
 
-def _resolved(argument: str, given: Offsets, places: Sequence[Place], answers: Answers) -> dict[Place, int]:
+def _resolved(
+    argument: str, given: Offsets, places: Sequence[Place], answers: PartitionOffsets
+) -> dict[Place, int]:
     ends = {place: answers.bounds[place][1] for place in places}
     if given == EARLIEST:
         return {place: answers.bounds[place][0] for place in places}
@@ -176,7 +178,9 @@ def _shown(places: Collection[Place]) -> str:
     return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(places))
 
 
-def _committed(argument: str, given: str, places: Sequence[Place], answers: Answers) -> dict[Place, int]:
+def _committed(
+    argument: str, given: str, places: Sequence[Place], answers: PartitionOffsets
+) -> dict[Place, int]:
     otherwise = OF_GROUP[given]
     missing = [place for place in places if answers.committed.get(place) is None]
     if missing and otherwise is None:
@@ -192,7 +196,7 @@ def _committed(argument: str, given: str, places: Sequence[Place], answers: Answ
     return found
 
 
-def _check_exists(start: Offsets, place: Place, offset: int, answers: Answers) -> None:
+def _check_exists(start: Offsets, place: Place, offset: int, answers: PartitionOffsets) -> None:
     first, end = answers.bounds[place]
     if first <= offset <= end:
         return

@@ -10,7 +10,7 @@ from typing import Final
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import Fenced, Transient
 from unistream.connector.kafka.broker.calls import RETRY_S
-from unistream.connector.kafka.broker.wire import Ended, Producing, Recorded
+from unistream.connector.kafka.broker.wire import GroupOffset, Producing, TransactionEnd
 
 CHANGES_MAX: Final = 20  # tries, against as many others
 CHANGE_TIMEOUT_MS: Final = 10_000  # of a transaction that takes some milliseconds
@@ -21,8 +21,8 @@ def change_record(
     transactional_id: str,
     group: str,
     topic: str,
-    decide: Callable[[Recorded | None], tuple[int, str] | None],
-) -> Recorded | None:
+    decide: Callable[[GroupOffset | None], tuple[int, str] | None],
+) -> GroupOffset | None:
     """Replaces what a group records, if nobody else does meanwhile: a compare-and-set.
 
     Who begins a transaction of that id ends the one of everybody else, and reads only then; so of two
@@ -52,8 +52,8 @@ def change_record(
                 return found
             producing.record(transactional_id, producer, group, topic, new[0], note=new[1])
             crash_point("kafka.line_written")
-            if producing.end(transactional_id, producer, commit=True) is Ended.DONE:
-                return Recorded(*new)
+            if producing.end(transactional_id, producer, commit=True) is TransactionEnd.DONE:
+                return GroupOffset(*new)
         time.sleep(RETRY_S * attempt)
     raise Transient(
         f"Kafka at {producing.servers}: others have changed what group {group!r} records {CHANGES_MAX} times"

@@ -29,14 +29,14 @@ from kafka.protocol.producer import (
 )
 
 from unistream.base.errors import ConfigError, NotFound, OutcomeUnknown, Unreachable
-from unistream.connector.kafka.broker.calls import REQUEST_TIMEOUT_MS, RETRY_S, Connections
+from unistream.connector.kafka.broker.calls import REQUEST_TIMEOUT_MS, RETRY_S, BrokerConnections
 from unistream.connector.kafka.record.transactions import ProducerId
 
 SETTLED_WITHIN_S: Final = 0.5  # a transaction that is being ended is ended by then
 NO_PRODUCER: Final = ProducerId(-1, -1)
 
 
-class Ended(Enum):
+class TransactionEnd(Enum):
     """How an attempt to end a transaction went."""
 
     DONE = "it is ended as asked, now or before"
@@ -45,7 +45,7 @@ class Ended(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class GroupOffset:
     """What a group records: an offset, and its metadata."""
 
     label: int
@@ -61,7 +61,7 @@ class TopicState:
     leaders: Mapping[int, int]
 
 
-class Producing(Connections):
+class Producing(BrokerConnections):
     """What a sink, its committer and their tests ask of brokers."""
 
     # --- what there is --------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class Producing(Connections):
         found = self.noted(group, topic)
         return None if found is None else found.label
 
-    def noted(self, group: str, topic: str, *, settled: bool = False) -> Recorded | None:
+    def noted(self, group: str, topic: str, *, settled: bool = False) -> GroupOffset | None:
         """What `recorded` finds, with its note. `settled`: waits for transactions that are ending, or open,
         as long as for any answer; otherwise for a moment, and what they record does not count then.
 
@@ -207,7 +207,7 @@ class Producing(Connections):
             Unreachable: it did not settle.
         """
 
-        async def ask() -> Recorded | None:
+        async def ask() -> GroupOffset | None:
             until = time.monotonic() + SETTLED_WITHIN_S
             while True:
                 try:
@@ -219,7 +219,7 @@ class Producing(Connections):
 
         return self.answered(f"reading the commits of group {group!r}", ask)
 
-    async def _offset(self, group: str, topic: str, *, stable: bool) -> Recorded | None:
+    async def _offset(self, group: str, topic: str, *, stable: bool) -> GroupOffset | None:
         of_group = OffsetFetchRequest.OffsetFetchRequestGroup
         topics = [of_group.OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
         request = OffsetFetchRequest(
@@ -235,7 +235,7 @@ class Producing(Connections):
             for one in of_topic.partitions:
                 self.check(one.error_code, group, CoordinatorType.GROUP)
                 if one.committed_offset >= 0:
-                    return Recorded(int(one.committed_offset), one.metadata or "")
+                    return GroupOffset(int(one.committed_offset), one.metadata or "")
         return None
 
     async def produce(
@@ -268,14 +268,14 @@ class Producing(Connections):
                 if one.error_code:
                     raise error(one.error_message or f"{topic}-{partition}")
 
-    def end(self, transactional_id: str, producer: ProducerId, *, commit: bool) -> Ended:
+    def end(self, transactional_id: str, producer: ProducerId, *, commit: bool) -> TransactionEnd:
         """Ends a transaction; safe to repeat with the same argument.
 
         Raises:
             OutcomeUnknown: no broker has confirmed it.
         """
 
-        async def ask() -> Ended:
+        async def ask() -> TransactionEnd:
             request = EndTxnRequest(
                 transactional_id=transactional_id,
                 producer_id=producer.id,
@@ -286,10 +286,10 @@ class Producing(Connections):
             try:
                 await self.coordinated(request, transactional_id)
             except kafka_errors.InvalidProducerIdMappingError:
-                return Ended.FORGOTTEN
+                return TransactionEnd.FORGOTTEN
             except _OTHERWISE:
-                return Ended.OTHERWISE
-            return Ended.DONE
+                return TransactionEnd.OTHERWISE
+            return TransactionEnd.DONE
 
         what = f"{'committing' if commit else 'aborting'} transaction {transactional_id!r}"
         try:
@@ -319,15 +319,21 @@ class Producing(Connections):
             and (one.state.value.startswith("Prepare"))
         )
 
-    def ended(self, transactional_id: str, producer: ProducerId) -> Ended | None:
+    def ended(self, transactional_id: str, producer: ProducerId) -> TransactionEnd | None:
         """How the last transaction of that producer has ended, or is about to; None: it is open."""
         one = self._described(transactional_id)
         if one is None:
-            return Ended.FORGOTTEN
+            return TransactionEnd.FORGOTTEN
         if (one.producer_id, one.producer_epoch) != (producer.id, producer.epoch):
-            return Ended.OTHERWISE
+            return TransactionEnd.OTHERWISE
         state = one.state.value
-        return None if state == "Ongoing" else Ended.DONE if state.endswith("Commit") else Ended.OTHERWISE
+        return (
+            None
+            if state == "Ongoing"
+            else TransactionEnd.DONE
+            if state.endswith("Commit")
+            else TransactionEnd.OTHERWISE
+        )
 
     def producers(
         self, partitions: Sequence[TopicPartition]

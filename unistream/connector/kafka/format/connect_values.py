@@ -47,7 +47,7 @@ _DAY: Final = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ConnectColumnReading:
     """How the values of a column are read.
 
     Attributes:
@@ -59,21 +59,25 @@ class Reading:
     convert: Convert
 
 
-def reading_of(wire: ConnectType, kind: pa.DataType) -> Reading:
+def reading_of(wire: ConnectType, kind: pa.DataType) -> ConnectColumnReading:
     """How values are read as a column. `wire`: what the schema says; `kind`: type of the column."""
     if pa.types.is_dictionary(kind):
         inner = reading_of(wire, kind.value_type)
-        return Reading(inner.read_as, lambda column: inner.convert(column).dictionary_encode().cast(kind))
+        return ConnectColumnReading(
+            inner.read_as, lambda column: inner.convert(column).dictionary_encode().cast(kind)
+        )
     if wire.name == VARIABLE_DECIMAL and not pa.types.is_struct(kind):
-        return Reading(None, lambda column: _each_scaled(_objects(column), kind, len(column)))
+        return ConnectColumnReading(None, lambda column: _each_scaled(_objects(column), kind, len(column)))
     if pa.types.is_nested(kind):
         read_as = _nested_as(wire, kind)
-        return Reading(read_as, _same if read_as == kind else lambda column: _nested(column, wire, kind))
+        return ConnectColumnReading(
+            read_as, _same if read_as == kind else lambda column: _nested(column, wire, kind)
+        )
     if _is_coded(wire, kind):
-        return Reading(None, lambda column: _from_json(column, wire, kind))
+        return ConnectColumnReading(None, lambda column: _from_json(column, wire, kind))
     if pa.types.is_temporal(kind):
         return _temporal(wire, kind)
-    return Reading(kind, _same)
+    return ConnectColumnReading(kind, _same)
 
 
 def _is_coded(wire: ConnectType, kind: pa.DataType) -> bool:
@@ -94,23 +98,29 @@ def _same(column: pa.Array) -> pa.Array:
 # --- times ----------------------------------------------------------------------------------------
 
 
-def _temporal(wire: ConnectType, kind: pa.DataType) -> Reading:
+def _temporal(wire: ConnectType, kind: pa.DataType) -> ConnectColumnReading:
     if wire.name in TIMESTAMPS and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         unit = pa.timestamp(TIMESTAMPS[wire.name], getattr(kind, "tz", None))
-        return Reading(pa.int64(), lambda column: _exact(column.cast(unit), kind))
+        return ConnectColumnReading(pa.int64(), lambda column: _exact(column.cast(unit), kind))
     if wire.name in TIMES and pa.types.is_time(kind):
-        return Reading(pa.int64(), lambda column: _exact(_times_of_day(column, TIMES[wire.name]), kind))
+        return ConnectColumnReading(
+            pa.int64(), lambda column: _exact(_times_of_day(column, TIMES[wire.name]), kind)
+        )
     if wire.name in DATES and (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
-        return Reading(pa.int32(), lambda column: column.cast(pa.date32()).cast(kind))
+        return ConnectColumnReading(pa.int32(), lambda column: column.cast(pa.date32()).cast(kind))
     if wire.name == TEXT_DATE and pa.types.is_date(kind):
-        return Reading(pa.string(), lambda column: pc.utf8_rtrim(column, "Z").cast(pa.date32()).cast(kind))
+        return ConnectColumnReading(
+            pa.string(), lambda column: pc.utf8_rtrim(column, "Z").cast(pa.date32()).cast(kind)
+        )
     if wire.name in TEXT_TIMES and pa.types.is_time(kind):
-        return Reading(pa.string(), lambda column: _zoned_times_of_day(column, kind))
+        return ConnectColumnReading(pa.string(), lambda column: _zoned_times_of_day(column, kind))
     if wire.name in TEXT_TIMESTAMPS and pa.types.is_timestamp(kind):
-        return Reading(kind, _same)
+        return ConnectColumnReading(kind, _same)
     if wire.name.startswith(_OF_CONNECT):
-        return Reading(None, lambda column: _refused(column, f"the connector writes {wire.name}"))
-    return Reading(kind, _plausible if pa.types.is_timestamp(kind) else _same)
+        return ConnectColumnReading(
+            None, lambda column: _refused(column, f"the connector writes {wire.name}")
+        )
+    return ConnectColumnReading(kind, _plausible if pa.types.is_timestamp(kind) else _same)
 
 
 def _exact(column: pa.Array, kind: pa.DataType) -> pa.Array:

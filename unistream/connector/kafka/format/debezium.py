@@ -23,10 +23,10 @@ import pyarrow.compute as pc
 
 from unistream.connector.common import (
     Build,
-    Cells,
     Decoded,
     Int64s,
     JsonReader,
+    RecordCells,
     UInt8s,
     binary_array,
     first_reasons,
@@ -74,7 +74,7 @@ class DebeziumDecoder:
         self._schema = schema
         self._metadata = metadata
         self._envelope = JsonReader(pa.schema([]), raw=(SCHEMA, PAYLOAD))
-        self._by_schema: dict[bytes | None, _Changes] = {None: _Changes(schema, metadata, {})}
+        self._by_schema: dict[bytes | None, _DebeziumEvents] = {None: _DebeziumEvents(schema, metadata, {})}
 
     def decode(self, framed: Framed) -> Decoded:
         rows = np.flatnonzero(framed.value_lengths >= 0)
@@ -102,15 +102,15 @@ class DebeziumDecoder:
     def _no_rows(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([], self._schema)
 
-    def _changes(self, schema: bytes | None) -> _Changes:
+    def _changes(self, schema: bytes | None) -> _DebeziumEvents:
         if schema not in self._by_schema:
             if len(self._by_schema) > SCHEMAS_MAX:
                 self._by_schema = {None: self._by_schema[None]}
-            self._by_schema[schema] = _Changes(self._schema, self._metadata, image_types(schema))
+            self._by_schema[schema] = _DebeziumEvents(self._schema, self._metadata, image_types(schema))
         return self._by_schema[schema]
 
 
-class _Changes:
+class _DebeziumEvents:
     """Decoder of the events of one schema. `types`: of the columns of the table, as far as they are known."""
 
     def __init__(
@@ -168,7 +168,7 @@ class _Changes:
         if self._is_changelog:
             events = {name: column.take(pa.array(places)) for name, column in events.items()}
         refused = np.flatnonzero(np.isin(places, list(wrong))).tolist() if wrong else []
-        cells = Cells(self._schema, len(places), {at: wrong[int(places[at])] for at in refused})
+        cells = RecordCells(self._schema, len(places), {at: wrong[int(places[at])] for at in refused})
         builds = {}
         position = {name: at for at, name in enumerate(self._image_columns)}  # a name may be taken for a path
         for field in self._schema:

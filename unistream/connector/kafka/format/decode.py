@@ -15,15 +15,15 @@ from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.common import (
     AvroRecord,
     Build,
-    Cells,
     Decoded,
     Int64s,
+    RecordCells,
     beyond_years,
     first_reasons,
     untimed,
 )
 from unistream.connector.kafka.format.formats import BytesDecoder, Format, bytes_decoder
-from unistream.connector.kafka.format.layout import HEADERS_TYPE, ROW_KIND, Layout, checked_layout
+from unistream.connector.kafka.format.layout import HEADERS_TYPE, ROW_KIND, KafkaRowLayout, checked_layout
 from unistream.connector.kafka.format.metadata import metadata_column
 from unistream.connector.kafka.format.protobuf_schema import ProtobufMessage
 from unistream.connector.kafka.format.registry import SchemaRegistry
@@ -57,7 +57,7 @@ def checked_on_bad(given: OnBadRecord) -> OnBadRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PartitionRows:
     """Rows of one partition, in the order of their offsets.
 
     Attributes:
@@ -117,7 +117,7 @@ class RecordDecoder:
         on_bad_record: OnBadRecord,
         used: frozenset[str] | None = None,
         *,
-        layout: Layout | None = None,
+        layout: KafkaRowLayout | None = None,
         times: Sequence[str] = (),
         key_kind: Format | None = None,
         registry: SchemaRegistry | None = None,
@@ -142,7 +142,7 @@ class RecordDecoder:
         if key_kind is not None:
             self._keys = bytes_decoder(self._layout.key, key_kind, registry=registry)
 
-    def decode(self, framed: Framed, topic: str, partition: int) -> Piece:
+    def decode(self, framed: Framed, topic: str, partition: int) -> PartitionRows:
         """All records of `framed`.
 
         Raises:
@@ -155,7 +155,7 @@ class RecordDecoder:
             raise _bad_record(framed, topic, partition, int(found.bad[0]), found.reasons[0].as_py())
         if bad and self._on_bad == "dead-letter":
             letters = _dead_letters(framed, topic, partition, found.bad, found.reasons)
-        return Piece(
+        return PartitionRows(
             found.records,
             pa.array(found.framed.timestamps),
             letters,
@@ -200,7 +200,7 @@ class RecordDecoder:
         if not len(self._metadata):
             return None
         builds = _metadata_builds(framed, topic, partition, self._metadata, self._layout.metadata)
-        return Cells(self._metadata, len(framed), {}).decoded(builds)
+        return RecordCells(self._metadata, len(framed), {}).decoded(builds)
 
     def _decoded_keys(self, framed: Framed) -> Decoded | None:
         """A record without a key has nulls."""
@@ -281,7 +281,9 @@ def _dead_letters(
         name: "value" if name == "raw" else name for name in DEAD_LETTER_SCHEMA.names if name != "reason"
     }
     schema = pa.schema([field for field in DEAD_LETTER_SCHEMA if field.name in whats])
-    columns = Cells(schema, len(rows), {}).columns(_metadata_builds(bad, topic, partition, schema, whats))
+    columns = RecordCells(schema, len(rows), {}).columns(
+        _metadata_builds(bad, topic, partition, schema, whats)
+    )
     at = schema.get_field_index("timestamp")
     if (far := beyond_years(columns[at])) is not None:
         columns[at] = pc.if_else(far, None, columns[at])

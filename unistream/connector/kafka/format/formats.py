@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
-from unistream.connector.common import AvroRecord, Cells, Decoded, JsonReader, binary_array, merged
+from unistream.connector.common import AvroRecord, Decoded, JsonReader, RecordCells, binary_array, merged
 from unistream.connector.kafka.format.avro import AvroDecoder, RegistryAvroDecoder
 from unistream.connector.kafka.format.debezium import DebeziumDecoder
 from unistream.connector.kafka.format.framing import not_framed, unframed
@@ -86,8 +86,8 @@ def bytes_decoder(
     message: AvroRecord | ProtobufMessage | None = None,
     used: frozenset[str] | None = None,
 ) -> BytesDecoder:
-    """The decoder of a format. `changes`: see `Layout`. `used`: columns that are needed, None: all; others
-    may be left out.
+    """The decoder of a format. `changes`: see `KafkaRowLayout`. `used`: columns that are needed, None: all;
+    others may be left out.
 
     Raises:
         ConfigError: a type cannot be read in this format, or it needs a registry.
@@ -160,7 +160,7 @@ class _Raw:
         def build(low: int, high: int) -> pa.Array:
             return raw.slice(low, high - low).cast(column.type)
 
-        return Cells(self._schema, len(rows), {}).decoded({column.name: build}).at(rows)
+        return RecordCells(self._schema, len(rows), {}).decoded({column.name: build}).at(rows)
 
     def close(self) -> None:
         """Does nothing: the decoder holds no resource."""

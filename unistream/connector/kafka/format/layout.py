@@ -57,7 +57,7 @@ MAY_BE_NULL: Final = ("key", "value", *CHANGE_METADATA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class KafkaRowLayout:
     """The columns of the rows of a source.
 
     Attributes:
@@ -88,7 +88,7 @@ def checked_layout(
     key_fields_prefix: str = "",
     metadata: Mapping[str, str] | None = None,
     tombstones: Tombstones | None = None,
-) -> Layout:
+) -> KafkaRowLayout:
     """The layout that the arguments of a source describe. Raises ConfigError: they contradict each other."""
     keys = _checked_keys(schema, key_format, key_fields, key_fields_prefix)
     found = dict(metadata or {})
@@ -114,7 +114,7 @@ def checked_layout(
         raise ConfigError(
             f'tombstones="row" gives rows without a value, but column {required[0]!r} is not nullable'
         )
-    return Layout(
+    return KafkaRowLayout(
         schema=rows,
         value=value,
         key=pa.schema([schema.field(name).with_name(name.removeprefix(key_fields_prefix)) for name in keys]),

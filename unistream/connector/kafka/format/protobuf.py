@@ -21,15 +21,15 @@ import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
 from unistream.base.numpy_types import numpy_type
-from unistream.connector.common import Build, Cells, Decoded, Int64s, UInt8s, binary_array, merged
+from unistream.connector.common import Build, Decoded, Int64s, RecordCells, UInt8s, binary_array, merged
 from unistream.connector.kafka.format.framing import by_schema, shifted
 from unistream.connector.kafka.format.protobuf_schema import (
-    DoesNotFit,
     Elements,
+    FieldTables,
     Message,
     Node,
     ProtobufMessage,
-    Tables,
+    ProtobufMismatch,
     Value,
     described,
     described_by,
@@ -53,8 +53,8 @@ class ProtobufDecoder:
     def __init__(self, schema: pa.Schema, message: ProtobufMessage) -> None:
         self._schema = schema
         try:
-            self._plan = Plan.of(described(message), schema)
-        except DoesNotFit as problem:
+            self._plan = ProtobufPlan.of(described(message), schema)
+        except ProtobufMismatch as problem:
             raise ConfigError(f"message {message.name!r}: {problem}") from None
 
     def decode(self, framed: Framed) -> Decoded:
@@ -72,7 +72,7 @@ class RegistryProtobufDecoder:
     def __init__(self, schema: pa.Schema, registry: SchemaRegistry) -> None:
         self._schema = schema
         self._registry = RegistryClient(registry, serialized=True)
-        self._plans: dict[tuple[int, ...], Plan] = {}
+        self._plans: dict[tuple[int, ...], ProtobufPlan] = {}
 
     def decode(self, framed: Framed) -> Decoded:
         return by_schema(framed, self._schema, self._of_schema)
@@ -89,7 +89,7 @@ class RegistryProtobufDecoder:
             rows = np.flatnonzero((paths == path).all(axis=1) & (sizes >= 0))
             try:
                 plan = self._planned(number, tuple(path[path >= 0].tolist()))
-            except DoesNotFit as problem:
+            except ProtobufMismatch as problem:
                 reason = f"schema {number} of the registry: {problem}"
                 parts.append(Decoded.refused(self._schema, rows, reason))
             else:
@@ -97,31 +97,31 @@ class RegistryProtobufDecoder:
                 parts.append(found.at(rows))
         return merged(self._schema, parts)
 
-    def _planned(self, number: int, path: tuple[int, ...]) -> Plan:
-        """Raises UnknownSchema: of all its records. DoesNotFit: of those of this message."""
+    def _planned(self, number: int, path: tuple[int, ...]) -> ProtobufPlan:
+        """Raises UnknownSchema: of all its records. ProtobufMismatch: of those of this message."""
         key = (number, *path)
         if key not in self._plans:
             registered = self._registry.schema(number)
             if registered.kind != "PROTOBUF":
                 raise UnknownSchema(f"schema {number} of the registry is {registered.kind}, not PROTOBUF")
             used = [(name, one.text) for name, one in self._registry.referenced(registered)]
-            self._plans[key] = Plan.of(described_by(registered.text, used, path), self._schema)
+            self._plans[key] = ProtobufPlan.of(described_by(registered.text, used, path), self._schema)
         return self._plans[key]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ProtobufPlan:
     """How messages of a type are read."""
 
-    tables: Tables
+    tables: FieldTables
     nodes: Mapping[str, Node]
 
     @staticmethod
-    def of(descriptor: object, schema: pa.Schema) -> Plan:
-        """Plans how messages of a type are read as these columns. Raises DoesNotFit."""
-        tables = Tables()
+    def of(descriptor: object, schema: pa.Schema) -> ProtobufPlan:
+        """Plans how messages of a type are read as these columns. Raises ProtobufMismatch."""
+        tables = FieldTables()
         _, nodes = tables.message(descriptor, pa.struct(list(schema)))
-        return Plan(tables, nodes)
+        return ProtobufPlan(tables, nodes)
 
     def decode(self, framed: Framed, schema: pa.Schema) -> Decoded:
         found, wrong = parsed(framed.data, framed.value_starts, framed.value_lengths, self.tables)
@@ -129,10 +129,12 @@ class Plan:
             name: found.build(node, schema.field(name).type, ~wrong) for name, node in self.nodes.items()
         }
         bad = dict.fromkeys(np.flatnonzero(wrong).tolist(), NO_MESSAGE)
-        return Cells(schema, len(framed), bad).decoded(builds)
+        return RecordCells(schema, len(framed), bad).decoded(builds)
 
 
-def parsed(data: UInt8s, starts: Int64s, lengths: Int64s, tables: Tables) -> tuple[Found, BoolArray]:
+def parsed(
+    data: UInt8s, starts: Int64s, lengths: Int64s, tables: FieldTables
+) -> tuple[ParsedMessages, BoolArray]:
     """What is in these messages, and which are none."""
     (fields, first), count = tables.arrays(), len(starts)
     shape = (tables.slots, count)
@@ -157,14 +159,16 @@ def parsed(data: UInt8s, starts: Int64s, lengths: Int64s, tables: Tables) -> tup
         lists.append(List(np.concatenate([[0], np.cumsum(of_rows)]), found))
         low = taken.stop
     valid[:, wrong] = 0
-    return Found(data, values, sizes, valid, lists), wrong
+    return ParsedMessages(data, values, sizes, valid, lists), wrong
 
 
-def _elements(data: UInt8s, values: Int64s, sizes: Int64s, elements: Elements) -> tuple[Found, BoolArray]:
+def _elements(
+    data: UInt8s, values: Int64s, sizes: Int64s, elements: Elements
+) -> tuple[ParsedMessages, BoolArray]:
     """The elements of all rows, one after the other, and which of them are no messages."""
     if elements.tables is None:
         there = np.ones((1, len(values)), np.uint8)
-        return Found(data, values[None], sizes[None], there, []), np.zeros(len(values), bool)
+        return ParsedMessages(data, values[None], sizes[None], there, []), np.zeros(len(values), bool)
     found, wrong = parsed(data, values, sizes, elements.tables)
     found.valid[0] = 1
     return found, wrong
@@ -175,11 +179,11 @@ class List:
     """A repeated field. `offsets`: where in `found` the elements of each row begin, and the last end."""
 
     offsets: Int64s
-    found: Found
+    found: ParsedMessages
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ParsedMessages:
     """What the loops have found; see `protobuf_kernels.parse`. `lists`: by number."""
 
     data: UInt8s

@@ -53,7 +53,7 @@ _TYPES: Final[Mapping[int, tuple[int, int, pa.DataType]]] = {
 }
 
 
-class DoesNotFit(Exception):
+class ProtobufMismatch(Exception):
     """The fields of a message are not those of the columns; a clause about it."""
 
 
@@ -112,14 +112,14 @@ class Elements:
 
     number: int
     node: Value | Message
-    tables: Tables | None = None
+    tables: FieldTables | None = None
 
 
 Node: TypeAlias = Value | Message | Elements
 
 
 @dataclass(slots=True)
-class Tables:
+class FieldTables:
     """Fields of all messages that are read: number, wire type, what it has, slot, message, list or -1.
 
     `first[m]` to `first[m + 1]` are those of message m; 0 is the outermost.
@@ -130,9 +130,9 @@ class Tables:
     lists: list[Elements] = field(default_factory=list)
 
     def message(self, descriptor: Any, wanted: pa.DataType, depth: int = 0) -> tuple[int, dict[str, Node]]:
-        """Adds a message: its number, and its fields that columns are made of. Raises DoesNotFit."""
+        """Adds a message: its number, and its fields that columns are made of. Raises ProtobufMismatch."""
         if depth > DEPTH_MAX:
-            raise DoesNotFit(f"messages are more than {DEPTH_MAX} deep in each other")
+            raise ProtobufMismatch(f"messages are more than {DEPTH_MAX} deep in each other")
         number = len(self.rows)
         self.rows.append([])
         fields: dict[str, Node] = {}
@@ -144,7 +144,7 @@ class Tables:
 
     def _field(self, of: int, found: Any, wanted: pa.DataType, depth: int) -> Node:
         if found.type not in _TYPES:
-            raise DoesNotFit(f"field {found.full_name!r} is a group, which is not read: leave it out")
+            raise ProtobufMismatch(f"field {found.full_name!r} is a group, which is not read: leave it out")
         wire, what, _ = _TYPES[found.type]
         if found.is_repeated:
             elements = self._elements(found, wanted, depth)
@@ -159,13 +159,13 @@ class Tables:
         if pa.types.is_map(wanted) and found.message_type is not None:
             wanted = pa.map_(wanted.key_type, wanted.item_type)
             if not found.message_type.GetOptions().map_entry:
-                raise DoesNotFit(f"field {found.full_name!r} is a list, where the source has {wanted}")
+                raise ProtobufMismatch(f"field {found.full_name!r} is a list, where the source has {wanted}")
             within = pa.struct([("key", wanted.key_type), ("value", wanted.item_type)])
         elif pa.types.is_list(wanted) or pa.types.is_large_list(wanted):
             within = wanted.value_type
         else:
-            raise DoesNotFit(f"field {found.full_name!r} is repeated, where the source has {wanted}")
-        tables = Tables()
+            raise ProtobufMismatch(f"field {found.full_name!r} is repeated, where the source has {wanted}")
+        tables = FieldTables()
         node, _ = tables._single(found, within, tables._slot(), False, depth)
         made = Elements(len(self.lists), node, None if isinstance(node, Value) else tables)
         self.lists.append(made)
@@ -174,7 +174,7 @@ class Tables:
     def _single(
         self, found: Any, wanted: pa.DataType, slot: int, default: bool, depth: int
     ) -> tuple[Value | Message, int]:
-        """One value of a field in a slot, and the number of its message. Raises DoesNotFit."""
+        """One value of a field in a slot, and the number of its message. Raises ProtobufMismatch."""
         _, what, kind = _TYPES[found.type]
         if what != MESSAGE:
             names = None
@@ -207,7 +207,7 @@ class Tables:
 def _check_fits(name: str, kind: pa.DataType, wanted: pa.DataType) -> None:
     if family(kind) != family(wanted):
         shown = "a message" if pa.types.is_struct(kind) else str(kind)
-        raise DoesNotFit(f"field {name!r} is {shown}, where the source has {wanted}")
+        raise ProtobufMismatch(f"field {name!r} is {shown}, where the source has {wanted}")
 
 
 # --- descriptors --------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def described_by(encoded: str, used: Sequence[tuple[str, str]], path: Sequence[i
     `used`: name and content of those that it imports, each behind those that it imports itself.
 
     Raises:
-        DoesNotFit: it is none, or has no such message.
+        ProtobufMismatch: it is none, or has no such message.
     """
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
     from google.protobuf.message import DecodeError
@@ -253,9 +253,9 @@ def described_by(encoded: str, used: Sequence[tuple[str, str]], path: Sequence[i
             at = at.nested_type[index]
             descriptor = descriptor.nested_types_by_name[at.name]
     except (binascii.Error, DecodeError, TypeError, KeyError) as error:
-        raise DoesNotFit(f"its descriptor cannot be read: {error}") from None
+        raise ProtobufMismatch(f"its descriptor cannot be read: {error}") from None
     except IndexError:
-        raise DoesNotFit(f"it has no message at {list(path)}") from None
+        raise ProtobufMismatch(f"it has no message at {list(path)}") from None
     return descriptor
 
 

@@ -1,7 +1,8 @@
 """Columns as Kafka's record batches (message format v2): the other direction of `records`.
 
-    Outgoing (keys, values, headers, times)  --sections-->  Section: records of one batch, maybe compressed
-                                             --sealed-->    bytes for a produce request
+    ProducerRecords (keys, values, headers, times)
+        --sections-->  Section: records of one batch, maybe compressed
+        --sealed-->    bytes for a produce request
 
 What depends on the transaction is in the header of a batch, so a section can be made before its number in the
 sequence of its partition is known.
@@ -72,7 +73,7 @@ class Blobs:
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class ProducerRecords:
     """Records of one partition, in order. `headers`: encoded, `header_count` in each; `times`: ms since
     1970."""
 
@@ -95,8 +96,8 @@ class Outgoing:
             + RECORD_EXTRA_MAX
         )
 
-    def rows(self, which: slice | Int64s) -> Outgoing:
-        return Outgoing(
+    def rows(self, which: slice | Int64s) -> ProducerRecords:
+        return ProducerRecords(
             keys=self.keys.rows(which),
             values=self.values.rows(which),
             times=self.times[which],
@@ -128,7 +129,7 @@ def encoded_headers(headers: Sequence[tuple[str, Blobs]], rows: int) -> Blobs:
     return Blobs(data, bounds[:-1], np.diff(bounds))
 
 
-def sections(records: Outgoing, compression: Compression, bytes_max: int) -> Iterator[Section]:
+def sections(records: ProducerRecords, compression: Compression, bytes_max: int) -> Iterator[Section]:
     """Divides records into batches of at most `bytes_max` uncompressed; a larger record has one of its
     own."""
     ends = np.cumsum(records.sizes)
@@ -140,7 +141,7 @@ def sections(records: Outgoing, compression: Compression, bytes_max: int) -> Ite
         first = end
 
 
-def _section(records: Outgoing, compression: Compression, size: int) -> Section:
+def _section(records: ProducerRecords, compression: Compression, size: int) -> Section:
     out = np.empty(size, np.uint8)
     first = int(records.times[0])
     columns = (records.keys, records.values, records.headers)

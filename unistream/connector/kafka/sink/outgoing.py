@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.common import json_rows
-from unistream.connector.kafka.record.batches import Blobs, Outgoing, encoded_headers, partitions_of
+from unistream.connector.kafka.record.batches import Blobs, ProducerRecords, encoded_headers, partitions_of
 from unistream.connector.kafka.record.records import Int64s
 from unistream.model.elements import Batch
 
@@ -24,7 +24,7 @@ ValueFormat: TypeAlias = Literal["json", "bytes"]
 VALUE_FORMATS: Final[tuple[ValueFormat, ...]] = ("json", "bytes")
 
 
-class Layout(msgspec.Struct, frozen=True, kw_only=True):
+class KafkaRecordLayout(msgspec.Struct, frozen=True, kw_only=True):
     """What of a row goes where.
 
     Attributes:
@@ -89,7 +89,9 @@ class Encoder:
         look: How many it has now: for a row that names one which there was not.
     """
 
-    def __init__(self, layout: Layout, partitions: int, look: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self, layout: KafkaRecordLayout, partitions: int, look: Callable[[], int] | None = None
+    ) -> None:
         self._layout = layout
         self._partitions = partitions
         self._look = look
@@ -99,13 +101,13 @@ class Encoder:
         """The topic has more partitions from now on; keys go to other ones, as with Kafka's own clients."""
         self._partitions = partitions
 
-    def encode(self, rows: Sequence[Batch]) -> Iterator[tuple[int, Outgoing]]:
+    def encode(self, rows: Sequence[Batch]) -> Iterator[tuple[int, ProducerRecords]]:
         """The records of each partition, in the order of the rows. Raises UserCodeError."""
         table = pa.Table.from_batches([one.records for one in rows]).combine_chunks()
         [records] = table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
         keys = self._keys(records)
         headers = [(name, Blobs.of(records.column(column))) for name, column in self._headers(records)]
-        outgoing = Outgoing(
+        outgoing = ProducerRecords(
             keys=keys,
             values=self._values(records),
             times=self._times(rows, records),
@@ -170,7 +172,7 @@ class Encoder:
         return found
 
 
-def _divided(records: Outgoing, places: Int64s) -> Iterator[tuple[int, Outgoing]]:
+def _divided(records: ProducerRecords, places: Int64s) -> Iterator[tuple[int, ProducerRecords]]:
     if not len(records):
         return
     if (places == places[0]).all():

@@ -17,7 +17,7 @@ from unistream.connector.common import TWICE, json_column, reasons_of, repeated_
 from unistream.connector.kafka.broker.wire import Producing
 from unistream.connector.kafka.record.batches import BATCH_EXTRA_BYTES, sections
 from unistream.connector.kafka.sink.outgoing import Encoder
-from unistream.connector.kafka.sink.sink_target import Target
+from unistream.connector.kafka.sink.sink_target import KafkaTarget
 from unistream.model.elements import Batch
 
 ESCAPED_MAX: Final = 6  # bytes of JSON for a byte of text: \u0000
@@ -27,7 +27,7 @@ NUMBER_MAX: Final = 100  # bytes of JSON for a decimal, a time, or null, and wha
 class KafkaRowCheck:
     """See `unistream.port.sink.RowCheck`."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: KafkaTarget) -> None:
         self._target = target
         self._bytes_max: int | None = None  # None: it may not be read
         self._encoder: Encoder | None = None

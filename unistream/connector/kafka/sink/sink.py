@@ -22,8 +22,8 @@ from unistream.connector.common import OnRewind, json_misfit
 from unistream.connector.kafka.broker.config import Properties, check_sink_properties
 from unistream.connector.kafka.broker.topic import checked_servers, checked_topic
 from unistream.connector.kafka.record.batches import COMPRESSIONS, Compression
-from unistream.connector.kafka.sink.outgoing import VALUE_FORMATS, Layout, ValueFormat
-from unistream.connector.kafka.sink.sink_target import ON_LOST, OnLost, Target
+from unistream.connector.kafka.sink.outgoing import VALUE_FORMATS, KafkaRecordLayout, ValueFormat
+from unistream.connector.kafka.sink.sink_target import ON_LOST, KafkaTarget, OnLost
 from unistream.model.lineage import LineageDataset, topic_at
 from unistream.port.sink import Committer, RowCheck, SinkWriter
 
@@ -102,11 +102,11 @@ class KafkaSink:
         _check_one_of("compression", compression, tuple(COMPRESSIONS))
         _check_one_of("on_rewind", on_rewind, ("refuse", "allow_duplicates"))
         _check_prefix(transactional_id_prefix)
-        self._target = Target(
+        self._target = KafkaTarget(
             servers=checked_servers(bootstrap_servers),
             topic=checked_topic(topic),
             properties=_checked_properties(properties or {}),
-            layout=Layout(
+            layout=KafkaRecordLayout(
                 format=value_format,
                 values=tuple(value_columns or ()),
                 key=(key,) if isinstance(key, str) else tuple(key or ()),

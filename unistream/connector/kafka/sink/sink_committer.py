@@ -19,14 +19,14 @@ from unistream.base.ids import CheckpointId
 from unistream.connector.common import OnRewind
 from unistream.connector.kafka.broker.config import Properties
 from unistream.connector.kafka.broker.hanging import mark_committed
-from unistream.connector.kafka.broker.wire import Ended, Producing
+from unistream.connector.kafka.broker.wire import Producing, TransactionEnd
 from unistream.connector.kafka.record.transactions import (
     KafkaCommittable,
     Naming,
     decode_committable,
     open_too_long,
 )
-from unistream.connector.kafka.sink.sink_line import Remembered, TopicLine, decode_remembered
+from unistream.connector.kafka.sink.sink_line import KafkaCommitterState, TopicLine, decode_remembered
 from unistream.connector.kafka.sink.sink_target import OnLost
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
@@ -48,7 +48,7 @@ class _Lost:
 
     committable: KafkaCommittable
     payload: bytes
-    ended: Ended
+    ended: TransactionEnd
 
 
 class KafkaCommitter:
@@ -83,7 +83,7 @@ class KafkaCommitter:
         self._connections: Producing | None = None
         self._done: dict[tuple[str, int, int], None] = {}  # see `_key`; in order
         self._asks = False  # what was committed before
-        self._remembered: Remembered | None = None
+        self._remembered: KafkaCommitterState | None = None
         self._is_refused = False
         self._has_taken = False  # the line, in this attempt, with an empty checkpoint
         self._unmarked: list[KafkaCommittable] = []  # not looked at since they were committed
@@ -128,7 +128,7 @@ class KafkaCommitter:
         for one, payload in given:
             if one in before:
                 self._end_rival(one)
-            elif (ended := self._commit(one)) is Ended.DONE:
+            elif (ended := self._commit(one)) is TransactionEnd.DONE:
                 rows += one.rows
                 self._unmarked.append(one)
             else:
@@ -256,15 +256,15 @@ class KafkaCommitter:
             if self._key(one) in self._done or (one.label and labels.get(self._subtask(one), 0) >= one.label)
         ]
 
-    def _commit(self, one: KafkaCommittable) -> Ended:
+    def _commit(self, one: KafkaCommittable) -> TransactionEnd:
         """Commits one transaction: DONE, or how it is lost."""
         ended = self._producing.end(one.transactional_id, one.producer, commit=True)
-        if ended is Ended.DONE:
+        if ended is TransactionEnd.DONE:
             return ended
         until = time.monotonic() + RECORDED_WITHIN_S
         while one.label:
             if self._recorded(self._subtask(one)) >= one.label:
-                return Ended.DONE
+                return TransactionEnd.DONE
             if time.monotonic() > until:
                 break
             time.sleep(RETRY_S)
@@ -280,7 +280,7 @@ class KafkaCommitter:
         lost = list[_Lost]()
         for one in todo:
             ended = self._producing.ended(one.transactional_id, one.producer)
-            if ended is Ended.DONE or self._recorded(self._subtask(one)) >= one.label > 0:
+            if ended is TransactionEnd.DONE or self._recorded(self._subtask(one)) >= one.label > 0:
                 return  # an earlier attempt has begun to commit it
             if ended is not None:
                 lost.append(_Lost(one, b"", ended))
@@ -352,7 +352,7 @@ def _sentence(lost: _Lost, request: CommitRequest) -> str:
     one = lost.committable
     began = datetime.fromtimestamp(one.began_ms / 1000, UTC).isoformat(timespec="seconds")
     rows = f"{one.rows:,} rows of checkpoint {request.checkpoint_id}"
-    if lost.ended is Ended.FORGOTTEN:
+    if lost.ended is TransactionEnd.FORGOTTEN:
         return (
             f"topic {one.topic!r}: whether {rows} were committed is not known any more: the broker has "
             f"forgotten their transaction {one.transactional_id!r}, begun at {began}, and the record of its "

@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.connector.common import table_of_objects
-from unistream.connector.kafka.broker.client import KafkaClient, Position
+from unistream.connector.kafka.broker.client import KafkaClient, KafkaPosition
 from unistream.connector.kafka.broker.config import source_properties
 from unistream.connector.kafka.format.decode import RecordDecoder
 from unistream.connector.kafka.format.layout import HEADERS_TYPE
 from unistream.connector.kafka.record.records import frame
-from unistream.connector.kafka.sink.sink_target import Target
+from unistream.connector.kafka.sink.sink_target import KafkaTarget
 from unistream.port.dead_letters import LETTER_SCHEMA
 
 POLL_MS: Final = 200
@@ -31,7 +31,7 @@ SILENCE_S: Final = 30.0  # no broker sends anything for so long, although there 
 _RECORD: Final = pa.schema([("offset", pa.int64()), ("value", pa.binary()), ("headers", HEADERS_TYPE)])
 
 
-def letters_in_topic(target: Target) -> pa.Table:
+def letters_in_topic(target: KafkaTarget) -> pa.Table:
     """Reads all rows of the topic, in the types that JSON has for them; columns in headers are bytes.
 
     Raises:
@@ -78,7 +78,7 @@ def _records(client: KafkaClient, decoder: RecordDecoder, topic: str) -> Iterato
     found = client.topic(topic)
     bounds = client.bounds([(topic, partition) for partition in found.partitions])
     left = {
-        place: Position(topic=topic, partition=place[1], offset=first, stop=end)
+        place: KafkaPosition(topic=topic, partition=place[1], offset=first, stop=end)
         for place, (first, end) in bounds.items()
         if first < end
     }

@@ -26,7 +26,7 @@ from unistream.base.errors import CorruptSnapshot, UnistreamError
 from unistream.base.ids import CheckpointId
 from unistream.connector.common import OnRewind, rewound
 from unistream.connector.kafka.broker.record_change import change_record
-from unistream.connector.kafka.broker.wire import Producing, Recorded
+from unistream.connector.kafka.broker.wire import GroupOffset, Producing
 from unistream.connector.kafka.record.transactions import Naming, checkpoint_of, label_of, rewinds_of
 from unistream.port.line import Followed, SinkLine
 from unistream.port.sink import SinkContext
@@ -34,7 +34,7 @@ from unistream.port.sink import SinkContext
 CHOICES: Final = "; or set on_rewind='allow_duplicates' and accept duplicates"
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True):
+class TopicLineNote(msgspec.Struct, frozen=True, kw_only=True):
     """The metadata of the record. `is_rewind`: the job has noted a rewind, and committed nothing since.
     `taken`: the job that has taken the line over from it, and committed nothing yet."""
 
@@ -56,7 +56,7 @@ class Last(msgspec.Struct, frozen=True, kw_only=True):
         return checkpoint_of(self.label)
 
 
-class Remembered(msgspec.Struct, frozen=True, kw_only=True):
+class KafkaCommitterState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a committer: the job whose commits up to checkpoint `until` this one follows."""
 
     job: str
@@ -83,7 +83,7 @@ class TopicLine:
         naming: Naming,
         topic: str,
         context: SinkContext,
-        remembered: Remembered | None = None,
+        remembered: KafkaCommitterState | None = None,
     ) -> None:
         self._producing = producing
         self._naming = naming
@@ -151,9 +151,9 @@ class TopicLine:
         """
         context = self._context
         label = label_of(rewinds_of(last.label) + 1, CheckpointId(context.restored or 0))
-        note = msgspec.json.encode(Note(job=context.job, is_rewind=True)).decode()
+        note = msgspec.json.encode(TopicLineNote(job=context.job, is_rewind=True)).decode()
 
-        def decide(found: Recorded | None) -> tuple[int, str]:
+        def decide(found: GroupOffset | None) -> tuple[int, str]:
             now = None if found is None else _decoded(found)
             if now is not None and now.job != context.job and (now.label, now.job) != (last.label, last.job):
                 raise self._line.succeeded(now.job)
@@ -218,13 +218,13 @@ class TopicLine:
         had_it = context.job in (last.job, context.predecessor)
         return last.job not in self._seen or (had_it and last.taken not in self._seen)
 
-    def remembered(self) -> Remembered | None:
+    def remembered(self) -> KafkaCommitterState | None:
         """The last commit as the state of the committer has it; None: there is none."""
         last = self._last
         if last is None or not last.job:
             return None
         one = self._line.remembered(last.job, last.checkpoint)
-        return Remembered(job=one.job, until=one.until, label=last.label)
+        return KafkaCommitterState(job=one.job, until=one.until, label=last.label)
 
     def know(self, last: Last | None) -> None:
         """What was found when the job began."""
@@ -244,7 +244,7 @@ class TopicLine:
         """Changes the record, unless its last commit is of a job that this one may not follow."""
         refused: list[UnistreamError] = []
 
-        def checked(found: Recorded | None) -> tuple[int, str] | None:
+        def checked(found: GroupOffset | None) -> tuple[int, str] | None:
             last = None if found is None else _decoded(found)
             refusal = None if last is None or self._context.finalizing else self._refusal(last)
             if refusal is not None:
@@ -253,7 +253,7 @@ class TopicLine:
             new = decide(last)
             if new is None:
                 return None
-            note = Note(job=new.job, is_rewind=new.is_rewind, taken=new.taken)
+            note = TopicLineNote(job=new.job, is_rewind=new.is_rewind, taken=new.taken)
             return new.label, msgspec.json.encode(note).decode()
 
         try:
@@ -262,24 +262,24 @@ class TopicLine:
             return refused[-1]
         return None
 
-    def _changed(self, decide: Callable[[Recorded | None], tuple[int, str] | None]) -> None:
+    def _changed(self, decide: Callable[[GroupOffset | None], tuple[int, str] | None]) -> None:
         name = self._naming.line
         found = change_record(self._producing, name, name, self._topic, decide)
         self._last = None if found is None else _decoded(found)
 
 
-def decode_remembered(items: Sequence[bytes]) -> Remembered | None:
+def decode_remembered(items: Sequence[bytes]) -> KafkaCommitterState | None:
     """The newest of the states of one or several committers. Raises CorruptSnapshot."""
     try:
-        found = [msgspec.json.decode(item, type=Remembered) for item in items]
+        found = [msgspec.json.decode(item, type=KafkaCommitterState) for item in items]
     except msgspec.MsgspecError as error:
         raise CorruptSnapshot(f"the committer state of a Kafka sink cannot be read: {error}") from error
     return max(found, key=lambda one: one.label, default=None)
 
 
-def _decoded(found: Recorded) -> Last:
+def _decoded(found: GroupOffset) -> Last:
     try:
-        note = msgspec.json.decode(found.note, type=Note)
+        note = msgspec.json.decode(found.note, type=TopicLineNote)
     except msgspec.MsgspecError:  # of an earlier version, which noted nothing
         return Last(label=found.label, job="")
     return Last(label=found.label, job=note.job, is_rewind=note.is_rewind, taken=note.taken)

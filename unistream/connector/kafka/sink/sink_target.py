@@ -8,14 +8,14 @@ from typing import Final, Literal, TypeAlias
 from unistream.connector.common import OnRewind
 from unistream.connector.kafka.broker.config import Properties
 from unistream.connector.kafka.record.batches import Compression
-from unistream.connector.kafka.sink.outgoing import Layout
+from unistream.connector.kafka.sink.outgoing import KafkaRecordLayout
 
 OnLost: TypeAlias = Literal["fail", "drop"]
 ON_LOST: Final[tuple[OnLost, ...]] = ("fail", "drop")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class KafkaTarget:
     """Where a sink writes, and how.
 
     Attributes:
@@ -31,7 +31,7 @@ class Target:
     servers: str
     topic: str
     properties: Properties
-    layout: Layout
+    layout: KafkaRecordLayout
     compression: Compression
     prefix: str
     transactional: bool

@@ -27,7 +27,7 @@ WAYS_OUT: Final = (
 )
 
 
-class WriterState(msgspec.Struct, frozen=True, kw_only=True):
+class KafkaWriterState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a writer. `topic_id`: the topic that it wrote to."""
 
     topic_id: str
@@ -57,7 +57,7 @@ def check_restored(found: TopicState, restored: Sequence[bytes], name: str, serv
     """Raises ConfigError: it was removed and created again since the snapshot; CorruptSnapshot."""
     for payload in restored:
         try:
-            state = msgspec.json.decode(payload, type=WriterState)
+            state = msgspec.json.decode(payload, type=KafkaWriterState)
         except msgspec.MsgspecError as error:
             raise CorruptSnapshot(f"the state of a Kafka sink cannot be read: {error}") from error
         if not same_topic(state.topic_id, found.id):

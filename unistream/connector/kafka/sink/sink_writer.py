@@ -45,8 +45,8 @@ from unistream.connector.kafka.record.transactions import (
 from unistream.connector.kafka.sink.outgoing import Encoder
 from unistream.connector.kafka.sink.send import Sender
 from unistream.connector.kafka.sink.sink_line import TopicLine
-from unistream.connector.kafka.sink.sink_target import Target
-from unistream.connector.kafka.sink.sink_topic import WriterState, check_restored, topic_now
+from unistream.connector.kafka.sink.sink_target import KafkaTarget
+from unistream.connector.kafka.sink.sink_topic import KafkaWriterState, check_restored, topic_now
 from unistream.model.elements import Batch
 from unistream.model.metric_names import ROWS_SENT
 from unistream.port.sink import SinkContext
@@ -61,7 +61,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenTransaction:
     """A transaction that rows are written to."""
 
     number: int
@@ -75,12 +75,12 @@ class _Open:
 class KafkaSinkWriter:
     """See `unistream.port.sink.SinkWriter`."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: KafkaTarget) -> None:
         self._target = target
         self._gathered: list[Batch] = []
         self._gathered_bytes = 0
         self._pool = IdPool()
-        self._open: _Open | None = None
+        self._open: _OpenTransaction | None = None
         self._rewinds = 0
         self._connections: Producing | None = None
         self._has_sent = False  # since the topic was looked at
@@ -183,7 +183,7 @@ class KafkaSinkWriter:
     def snapshot_state(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
         if self._has_left:  # not sooner: the end of input may come before the committers are restored
             self._abort_left()
-        return [msgspec.json.encode(WriterState(topic_id=self._topic.id))]
+        return [msgspec.json.encode(KafkaWriterState(topic_id=self._topic.id))]
 
     def close(self) -> None:
         connections, self._connections = self._connections, None
@@ -248,7 +248,7 @@ class KafkaSinkWriter:
 
     # --- transactions -------------------------------------------------------------------------------
 
-    def _transaction(self) -> _Open:
+    def _transaction(self) -> _OpenTransaction:
         opened = self._open
         if opened is None:
             opened = self._open = self._begin()
@@ -287,7 +287,7 @@ class KafkaSinkWriter:
                 f"{self._target.timeout_ms // 1000} s): no checkpoint was complete for so long"
             ) from error
 
-    def _begin(self) -> _Open:
+    def _begin(self) -> _OpenTransaction:
         names = {self._naming.id_of(self._owner, n): n for n in self._pool.to_look_at()}
         done = self._producing.committed(list(names))
         number = self._pool.take(self._marked({names[name]: producer for name, producer in done.items()}))
@@ -296,7 +296,7 @@ class KafkaSinkWriter:
         producer = self._producing.begin(transactional_id, self._target.timeout_ms)
         crash_point("kafka.begun")
         self._sender.begin(transactional_id, producer)
-        return _Open(number, transactional_id, producer, began_ms)
+        return _OpenTransaction(number, transactional_id, producer, began_ms)
 
     def _marked(self, committed: dict[int, ProducerId]) -> dict[int, ProducerId]:
         """The transactions that hang in no partition (see `hanging`), as far as its leader says so now."""

@@ -11,14 +11,14 @@ from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.secrets import Secret
 from unistream.connector.common import discovery_options
-from unistream.connector.kafka.broker.client import KafkaClient, Position, split_id
+from unistream.connector.kafka.broker.client import KafkaClient, KafkaPosition, split_id
 from unistream.connector.kafka.broker.config import group_id
 from unistream.connector.kafka.broker.offsets import (
     EARLIEST,
     LATEST,
-    Answers,
     Bounds,
     Offsets,
+    PartitionOffsets,
     Place,
     needs_group,
     start_offsets,
@@ -130,7 +130,7 @@ class KafkaDiscovery:
         committed = client.committed(places) if needs_group(start) else {}  # first: they are before the end
         bounds, stops = self._bounds(client, places)
         at_time = client.offsets_at(places, start) if isinstance(start, int) else {}
-        answers = Answers(bounds=bounds, committed=committed, group=self._group, at_time=at_time)
+        answers = PartitionOffsets(bounds=bounds, committed=committed, group=self._group, at_time=at_time)
         return self._at(client, topics, start_offsets(start, places, answers), stops)
 
     def _bounds(self, client: KafkaClient, places: Sequence[Place]) -> tuple[Bounds, dict[Place, int]]:
@@ -141,7 +141,7 @@ class KafkaDiscovery:
         if stop is None:
             return bounds, {}
         at_time = client.offsets_at(places, stop) if isinstance(stop, int) else {}
-        answers = Answers(bounds=bounds, committed=committed, group=self._group, at_time=at_time)
+        answers = PartitionOffsets(bounds=bounds, committed=committed, group=self._group, at_time=at_time)
         return bounds, stop_offsets(stop, places, answers)
 
     @property
@@ -156,7 +156,7 @@ class KafkaDiscovery:
         stops: Mapping[Place, int],
     ) -> tuple[Split, ...]:
         positions = [
-            Position(
+            KafkaPosition(
                 topic=topic,
                 partition=partition,
                 offset=offset,

@@ -20,10 +20,10 @@ import msgspec
 
 from unistream.base.errors import UnistreamError, Unreachable
 from unistream.base.limits import BATCH_ROWS_MAX
-from unistream.connector.kafka.broker.client import KafkaClient, Position
+from unistream.connector.kafka.broker.client import KafkaClient, KafkaPosition
 from unistream.connector.kafka.broker.config import Properties
 from unistream.connector.kafka.broker.offsets import Place
-from unistream.connector.kafka.format.decode import Piece, RecordDecoder
+from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder
 from unistream.connector.kafka.record.records import Framed, RawBatch, frame, warm_up
 
 CHUNKS_AHEAD: Final = 4  # decoded and not yet taken; with 65,536 rows each some tens of MiB
@@ -40,11 +40,11 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class FetchedRows:
     """Rows (maybe none), and the position of their split after them."""
 
-    position: Position
-    piece: Piece | None
+    position: KafkaPosition
+    piece: PartitionRows | None
     raw_bytes: int
 
 
@@ -68,16 +68,16 @@ class FetchThread:
         self._properties = properties
         self._decoder = decoder
         self._wake = wake
-        self._chunks: queue.Queue[Chunk] = queue.Queue(maxsize=CHUNKS_AHEAD)
+        self._chunks: queue.Queue[FetchedRows] = queue.Queue(maxsize=CHUNKS_AHEAD)
         self._changed = threading.Event()  # splits, a report or the end
         self._lock = threading.Lock()
-        self._added: list[Position] = []
-        self._reports: list[Position] = []
+        self._added: list[KafkaPosition] = []
+        self._reports: list[KafkaPosition] = []
         self._report_after = 0.0  # of the monotonic clock
-        self._sent: list[Position] = []  # the latest report, until it is answered
+        self._sent: list[KafkaPosition] = []  # the latest report, until it is answered
         self._stopping = threading.Event()
         self._error: BaseException | None = None
-        self._active: dict[Place, Position] = {}  # used by the thread only: next to be decoded
+        self._active: dict[Place, KafkaPosition] = {}  # used by the thread only: next to be decoded
         self._ends: dict[Place, int] = {}  # replaced as a whole
         self._heard: float | None = None  # last answer, of the monotonic clock; None: nobody is asked
         self._thread = threading.Thread(target=self._run, name="kafka-fetch", daemon=True)
@@ -85,19 +85,19 @@ class FetchThread:
     def start(self) -> None:
         self._thread.start()
 
-    def add(self, positions: Sequence[Position]) -> None:
+    def add(self, positions: Sequence[KafkaPosition]) -> None:
         with self._lock:
             self._added += positions
         self._changed.set()
 
-    def report(self, positions: Sequence[Position]) -> None:
+    def report(self, positions: Sequence[KafkaPosition]) -> None:
         """Commits positions to the group, with repeated attempts, the last one when the thread ends; a newer
         report replaces a pending one."""
         with self._lock:
             self._reports = list(positions)
         self._changed.set()
 
-    def take(self) -> Chunk | None:
+    def take(self) -> FetchedRows | None:
         """The next chunk, in the order of each partition; None: nothing yet. Raises the error of a failed
         thread, after its last chunk."""
         try:
@@ -108,7 +108,7 @@ class FetchThread:
                 return None
             raise self._error from None
 
-    def records_after(self, position: Position) -> int | None:
+    def records_after(self, position: KafkaPosition) -> int | None:
         """How many are there; offsets without a record count, too. None: Kafka has not said yet."""
         ends = [end for end in (self._ends.get(position.place), position.stop) if end is not None]
         return max(0, min(ends) - position.offset) if ends else None
@@ -191,7 +191,7 @@ class FetchThread:
     def _take_changes(self, client: KafkaClient) -> None:
         with self._lock:
             added, self._added = self._added, []
-            reports: list[Position] = []
+            reports: list[KafkaPosition] = []
             if time.monotonic() >= self._report_after:
                 reports, self._reports = self._reports, []
         if reports:
@@ -206,7 +206,7 @@ class FetchThread:
             self._active = {p.place: p for p in assigned}
             self._ends = client.ends
 
-    def _answered(self, reports: list[Position], error: Exception | None, again: bool) -> None:
+    def _answered(self, reports: list[KafkaPosition], error: Exception | None, again: bool) -> None:
         if error is not None and not again:
             _log.warning("event=kafka_positions_not_committed topic=%s error=%s", reports[0].topic, error)
         if reports is not self._sent:
@@ -245,7 +245,7 @@ class FetchThread:
                 piece = self._decoder.decode(part, position.topic, position.partition) if len(part) else None
                 after = reached if last else int(part.offsets[-1]) + 1
                 position = msgspec.structs.replace(position, offset=max(after, position.offset))
-                self._put(Chunk(position, piece, raw_bytes))
+                self._put(FetchedRows(position, piece, raw_bytes))
                 raw_bytes = 0
             if position.at_end:
                 break
@@ -254,7 +254,7 @@ class FetchThread:
             client.pause(position)
             del self._active[key]
 
-    def _put(self, chunk: Chunk) -> None:
+    def _put(self, chunk: FetchedRows) -> None:
         """Waits while the task is slower: backpressure to Kafka."""
         while not self._stopping.is_set():
             try:

@@ -7,10 +7,10 @@ from typing import Final
 
 from unistream.base.errors import ProtocolError
 from unistream.base.ids import CheckpointId
-from unistream.connector.kafka.broker.client import Position
+from unistream.connector.kafka.broker.client import KafkaPosition
 from unistream.connector.kafka.broker.config import Properties, group_id
 from unistream.connector.kafka.format.decode import RecordDecoder
-from unistream.connector.kafka.source.fetch import Chunk, FetchThread
+from unistream.connector.kafka.source.fetch import FetchedRows, FetchThread
 from unistream.model.messages import Split
 from unistream.model.metric_names import PENDING_RECORDS, PENDING_UNKNOWN, SECONDS_UNANSWERED, SKIPPED
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SplitFinished
@@ -25,7 +25,7 @@ class KafkaReader:
     """See `unistream.port.source.SourceReader`.
 
     A chunk of bad records only (with `on_bad_record="dead-letter"`) is a `Rows` of no rows whose
-    `dead_letters` are set. `by_name`: see `Position.split`.
+    `dead_letters` are set. `by_name`: see `KafkaPosition.split`.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class KafkaReader:
         self._decoder = decoder
         self._context: ReaderContext | None = None
         self._fetch: FetchThread | None = None
-        self._positions: dict[str, Position] = {}
-        self._finished: dict[str, Position] = {}  # for the group alone
-        self._snapshot: list[Position] = []
+        self._positions: dict[str, KafkaPosition] = {}
+        self._finished: dict[str, KafkaPosition] = {}  # for the group alone
+        self._snapshot: list[KafkaPosition] = []
         self._complete = False
         self._reports = group_id(properties) is not None
 
@@ -50,7 +50,7 @@ class KafkaReader:
         self._fetch.start()
 
     def add_splits(self, splits: Sequence[Split]) -> None:
-        positions = [Position.of(split) for split in splits]
+        positions = [KafkaPosition.of(split) for split in splits]
         for position in positions:
             if position.split_id in self._positions:
                 raise ProtocolError(f"split {position.split_id!r} was assigned twice to one reader")
@@ -105,7 +105,7 @@ class KafkaReader:
         if is_known and (known or self._complete):  # what is not known is not zero
             self._context.metrics.set(PENDING_RECORDS, sum(one for one in known if one is not None))
 
-    def _accept(self, chunk: Chunk) -> Rows | None:
+    def _accept(self, chunk: FetchedRows) -> Rows | None:
         """Takes over the chunk's position; returns its rows, if it has any."""
         assert self._context is not None
         split_id = chunk.position.split_id
