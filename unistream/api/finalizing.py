@@ -80,10 +80,10 @@ def refuse_if_running(
             raise
         return
     try:
-        for found in _jobs(clusters, patience_s):
-            if found.job.state not in TERMINAL_STATES and _continues(found, savepoint):
+        for listed in _jobs(clusters, patience_s):
+            if listed.job.state not in TERMINAL_STATES and _continues(listed, savepoint):
                 raise ConfigError(
-                    f"job {found.job.job} ({found.job.name}) is {found.job.state} here and commits what "
+                    f"job {listed.job.job} ({listed.job.name}) is {listed.job.state} here and commits what "
                     f"{savepoint.path} lists by itself: wait, or cancel the job first"
                 )
     finally:

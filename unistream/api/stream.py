@@ -178,14 +178,17 @@ class DataStream(ResultMethods):
         if self.schema is not None:
             check_columns(self.schema, [c for c in columns.values() if isinstance(c, str)], what)
             computed = {n: c for n, c in columns.items() if not isinstance(c, str)}
-            found = check_expressions(self.schema, computed, what)
-            known = {field.name: field.type for field in self.schema}
-            types = {n: known[c] if isinstance(c, str) else found.field(n).type for n, c in columns.items()}
-            schema = pa.schema(list((known | types if keep else types).items()))
+            computed_schema = check_expressions(self.schema, computed, what)
+            types_before = {field.name: field.type for field in self.schema}
+            types = {
+                n: types_before[c] if isinstance(c, str) else computed_schema.field(n).type
+                for n, c in columns.items()
+            }
+            schema = pa.schema(list((types_before | types if keep else types).items()))
         plain = {name: as_arrow(column) for name, column in columns.items()}
         operator = Project(plain, keep=keep, on_error=on_error)
-        made = [f"{n} = {readable(c)}" for n, c in columns.items() if not isinstance(c, str)]
-        shown = shown_expression(f"computes {', '.join(made)}") if made else ""
+        computations = [f"{n} = {readable(c)}" for n, c in columns.items() if not isinstance(c, str)]
+        shown = shown_expression(f"computes {', '.join(computations)}") if computations else ""
         return self._then(what, operator, schema, on_error=on_error, expression=shown)
 
     # --- rows one by one -------------------------------------------------------------------------

@@ -69,9 +69,11 @@ def upgraded(
     request, code = _submission(environment, name)
 
     def check(directory: str) -> None:
-        found = plan(read_savepoint(directory), request.graph, code, environment.config)
-        if found.is_refused:
-            raise IncompatibleSnapshot(f"it cannot start from {directory}: {'; '.join(_reasons(found))}")
+        upgrade_plan = plan(read_savepoint(directory), request.graph, code, environment.config)
+        if upgrade_plan.is_refused:
+            raise IncompatibleSnapshot(
+                f"it cannot start from {directory}: {'; '.join(_reasons(upgrade_plan))}"
+            )
 
     with connect_to_submit(environment.config) as cluster:
         return Upgrade(

@@ -115,13 +115,13 @@ def stopped_savepoint(order: BackfillOrder, reach: Reach = reached) -> str:
             f"job {order.job_name!r} ({order.job}) ended as {info.state} before it was stopped with a "
             "savepoint; start it again from its newest checkpoint, and give this backfill up (--abort)"
         )
-    found = _newest_savepoint(order)
-    if found is None:
+    savepoint = _newest_savepoint(order)
+    if savepoint is None:
         raise ConfigError(
             f"job {order.job_name!r} ({order.job}) has ended, and not with a savepoint in "
             f"{order.savepoint_root}; start it again, and give this backfill up (--abort)"
         )
-    return found
+    return savepoint
 
 
 def _stopped(order: BackfillOrder, reach: Reach) -> str:

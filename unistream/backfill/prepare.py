@@ -112,19 +112,22 @@ def prepare(
         Unreachable: the table or the history cannot be read.
     """
     refuse_detached(environment.stream_graph())
-    found = recomputation(environment, sink=wanted.sink, column=wanted.column, lookback_ms=wanted.lookback_ms)
-    state = found.target.look()
+    recomputed = recomputation(
+        environment, sink=wanted.sink, column=wanted.column, lookback_ms=wanted.lookback_ms
+    )
+    state = recomputed.target.look()
     watermark_ms = None if running is None else running.info.metrics.get("watermark")
     if running is None:
-        check_quiet(found.target, found.reach, wanted.range)
+        check_quiet(recomputed.target, recomputed.reach, wanted.range)
     elif watermark_ms is not None:
-        check_finished(found.reach, watermark_ms, wanted.range, found.target.newest_ms)
-    batch_job(environment, found, wanted.range, found.target.folder, name)  # what it refuses, it refuses now
+        check_finished(recomputed.reach, watermark_ms, wanted.range, recomputed.target.newest_ms)
+    # What this refuses, it refuses now.
+    batch_job(environment, recomputed, wanted.range, recomputed.target.folder, name)
     environment.job_graph(name)
-    spans = _spans(found, wanted)
-    order = _order(environment, wanted, found, name, running)
-    needed = found.reach.rows_for(wanted.range)
-    finished = None if watermark_ms is None else time_text(found.reach.finished_until(watermark_ms))
+    spans = _spans(recomputed, wanted)
+    order = _order(environment, wanted, recomputed, name, running)
+    needed = recomputed.reach.rows_for(wanted.range)
+    finished = None if watermark_ms is None else time_text(recomputed.reach.finished_until(watermark_ms))
     plan = BackfillPlan(
         table=order.table,
         table_version=state.version,
@@ -132,7 +135,7 @@ def prepare(
         column=order.column,
         begin=time_text(wanted.range.begin_ms),
         end=time_text(wanted.range.end_ms),
-        rows=found.target.count(wanted.range),
+        rows=recomputed.target.count(wanted.range),
         reads_from=time_text(needed.begin_ms),
         reads_to=time_text(needed.end_ms),
         history={label: (time_text(low), time_text(high)) for label, (low, high) in spans.items()},
@@ -141,9 +144,9 @@ def prepare(
         cluster=order.url,
         finished_to=finished,
         resumes=None if running is None else job_of_request(request_id(order)),
-        notes=() if found.has_windows else (_LATE,),
+        notes=() if recomputed.has_windows else (_LATE,),
     )
-    return PreparedBackfill(order=order, plan=plan, found=found)
+    return PreparedBackfill(order=order, plan=plan, found=recomputed)
 
 
 def _order(

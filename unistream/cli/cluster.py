@@ -92,7 +92,7 @@ def _started(
 
 def _print_leader(cluster: EmbeddedCluster, *, as_json: bool) -> None:
     """Prints where the cluster is; with several masters each time that this one begins to lead."""
-    found = cluster.dispatcher.jobs_found
+    jobs_found = cluster.dispatcher.jobs_found
     for note in cluster.dispatcher.metadata_health().sentences():
         report(note)
     if as_json:
@@ -101,11 +101,15 @@ def _print_leader(cluster: EmbeddedCluster, *, as_json: bool) -> None:
             "url": cluster.rest_url,
             "workdir": str(cluster.workdir),
         }
-        print_json({**facts, "jobmanager": cluster.jobmanager, "jobs_found": found})
+        print_json({**facts, "jobmanager": cluster.jobmanager, "jobs_found": jobs_found})
         return
     out = console()
     out.print(f"cluster {cluster.dispatcher.cluster} ({cluster.target}) listens on {cluster.rest_url}")
-    jobs = "no job was left there" if not found else f"it goes on with {found} job(s) that it found there"
+    jobs = (
+        "no job was left there"
+        if not jobs_found
+        else f"it goes on with {jobs_found} job(s) that it found there"
+    )
     if cluster.is_elected:
         out.print(f"it leads now; {jobs}")
         return

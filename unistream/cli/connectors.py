@@ -41,14 +41,14 @@ def listed(found: Iterable[ListedConnector]) -> Grid:
         PrintedColumn("FROM", rank=1),
         PrintedColumn("WHAT IT IS", fit=Fit.WORDS, rank=3),
     )
-    for one in found:
+    for entry in found:
         grid.add(
-            one.name,
-            _class(one.info.source),
-            _class(one.info.sink),
-            one.info.promise or "-",
-            _origin(one),
-            one.problem or one.info.summary,
+            entry.name,
+            _class(entry.info.source),
+            _class(entry.info.sink),
+            entry.info.promise or "-",
+            _origin(entry),
+            entry.problem or entry.info.summary,
         )
     return grid
 

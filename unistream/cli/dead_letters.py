@@ -107,15 +107,15 @@ def group_grid(groups: Iterable[dict[str, Any]], now_ms: int) -> Grid:
         PrintedColumn("FIRST", rank=2),
         PrintedColumn("LAST"),
     )
-    for one in groups:
+    for group in groups:
         grid.add(
-            one["operator"],
-            one["error_type"],
-            f"{one['letters']:,}",
-            _number(one["replayed"]),
-            str(one["attempts"]),
-            _when(one["first_ms"], now_ms),
-            _when(one["last_ms"], now_ms),
+            group["operator"],
+            group["error_type"],
+            f"{group['letters']:,}",
+            _number(group["replayed"]),
+            str(group["attempts"]),
+            _when(group["first_ms"], now_ms),
+            _when(group["last_ms"], now_ms),
         )
     return grid
 
@@ -136,9 +136,9 @@ def show(  # noqa: PLR0917  # typer passes them by name
     """Show letters: the rows, and why they failed; newest first."""
     from unistream.dead_letters.replay import Chosen
 
-    found, replayed = _read(table, record, defines)
+    of_table, replayed = _read(table, record, defines)
     chosen = Chosen(operator=operator, error_type=error_type, ids=tuple(letters or ()))
-    rows = found.rows.filter(chosen.mask(found.rows)).sort_by([("time", "descending")])
+    rows = of_table.rows.filter(chosen.mask(of_table.rows)).sort_by([("time", "descending")])
     each = [_shown(row, replayed) for row in rows.slice(0, limit).drop_columns(["row_ipc"]).to_pylist()]
     if as_json:
         print_json(each)
@@ -146,7 +146,7 @@ def show(  # noqa: PLR0917  # typer passes them by name
     if not each:
         console().print("there are no such dead letters")
         return
-    console().print(letter_grid(each, SystemClock().wall_ms(), short=found.records is None))
+    console().print(letter_grid(each, SystemClock().wall_ms(), short=of_table.records is None))
     if rows.num_rows > limit:
         console().print(f"{rows.num_rows - limit:,} more: -n {rows.num_rows}")
 
@@ -162,16 +162,18 @@ def letter_grid(each: Iterable[dict[str, Any]], now_ms: int, *, short: bool) -> 
         PrintedColumn("ERROR", fit=Fit.WORDS),
         PrintedColumn("ROW", fit=Fit.WORDS),
     )
-    for one in each:
-        error = f"{one['error_type']}: {one['error']}" + (f" ({one['error_at']})" if one["error_at"] else "")
+    for letter in each:
+        error = f"{letter['error_type']}: {letter['error']}" + (
+            f" ({letter['error_at']})" if letter["error_at"] else ""
+        )
         grid.add(
-            one["letter"][:ID_CHARS] if short else one["letter"],
-            _when(one["time_ms"], now_ms),
-            one["operator"],
-            str(one["attempt"]),
-            _YES_OR_NO[one["replayed"]],
+            letter["letter"][:ID_CHARS] if short else letter["letter"],
+            _when(letter["time_ms"], now_ms),
+            letter["operator"],
+            str(letter["attempt"]),
+            _YES_OR_NO[letter["replayed"]],
             error[:TEXT_CHARS],
-            one["row"][:TEXT_CHARS],
+            letter["row"][:TEXT_CHARS],
         )
     return grid
 

@@ -36,12 +36,12 @@ def show(
     """Show up to which checkpoint all tables are complete, and at which version of each to read it."""
     from unistream.connector.group import read_group
 
-    found = read_group(where, name)
+    group_log = read_group(where, name)
     if as_json:
-        print_json(found)
+        print_json(group_log)
         return
     out = console()
-    for part in shown(found):
+    for part in shown(group_log):
         out.print(part, markup=False)
 
 

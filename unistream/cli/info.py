@@ -211,17 +211,20 @@ def vertex_grid(info: JobInfo, now_ms: int) -> Grid:
         PrintedColumn("HELD BACK", right=True, rank=2),
         PrintedColumn("LAG", right=True, rank=3),
     )
-    for one in vertex_figures(info):
-        is_held = one.held_back is not None and one.held_back > HELD_BACK_FROM
-        lag = None if one.watermark_ms is None else max(0, now_ms - one.watermark_ms)
+    for vertex in vertex_figures(info):
+        is_held = vertex.held_back is not None and vertex.held_back > HELD_BACK_FROM
+        lag = None if vertex.watermark_ms is None else max(0, now_ms - vertex.watermark_ms)
         grid.add(
-            one.name,
-            by_state(one.states),
-            (count(one.rows_in), compact(one.rows_in)),
-            (count(one.rows_out), compact(one.rows_out)),
-            (rate(one.in_per_s), f"{compact(one.in_per_s)}/s" if one.in_per_s is not None else UNKNOWN),
-            percent(one.busy),
-            Text(percent(one.held_back), style="yellow" if is_held else ""),
+            vertex.name,
+            by_state(vertex.states),
+            (count(vertex.rows_in), compact(vertex.rows_in)),
+            (count(vertex.rows_out), compact(vertex.rows_out)),
+            (
+                rate(vertex.in_per_s),
+                f"{compact(vertex.in_per_s)}/s" if vertex.in_per_s is not None else UNKNOWN,
+            ),
+            percent(vertex.busy),
+            Text(percent(vertex.held_back), style="yellow" if is_held else ""),
             duration(lag),
         )
     return grid

@@ -49,12 +49,12 @@ def list_jobs(
     config = configuration(defines, jobmanager=jobmanager)
     has_history = all_ and not config.get(REST_PORT) and not is_elected(config)
     with clusters_here(config) as clusters:
-        found = all_jobs(clusters, silent.append, on_note=notes.append, is_needed=not has_history)
+        listed = all_jobs(clusters, silent.append, on_note=notes.append, is_needed=not has_history)
     if has_history:
-        found = with_history(found, config, notes)
-    found = [item for item in found if all_ or item.job.state not in TERMINAL_STATES]
+        listed = with_history(listed, config, notes)
+    listed = [item for item in listed if all_ or item.job.state not in TERMINAL_STATES]
     if as_json:
-        jobs = [{"cluster": f.url, "job": f.job} for f in found]
+        jobs = [{"cluster": f.url, "job": f.job} for f in listed]
         answer: dict[str, object] = {"jobs": jobs, "unanswered": unanswered(silent)}
         if notes:
             answer["notes"] = [{"cluster": note.url, "note": note.text} for note in notes]
@@ -64,8 +64,8 @@ def list_jobs(
         report(f"{cluster}; its jobs are not listed")
     for note in notes:
         report(f"{note.url}: {note.text}" if note.url else note.text)
-    if found:
-        console().print(jobs_grid(((one.place, one.job) for one in found), SystemClock().wall_ms()))
+    if listed:
+        console().print(jobs_grid(((one.place, one.job) for one in listed), SystemClock().wall_ms()))
     else:
         console().print("there are no jobs here" if all_ else "no job runs here")
 

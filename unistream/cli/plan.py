@@ -84,14 +84,22 @@ def plan(  # noqa: PLR0917  # typer passes them by name
         )
     savepoint = read_savepoint(found_at)
     graph, code = environment.job_graph()
-    found = plan_against(savepoint, graph, code, environment.config, allow_non_restored=allow_non_restored)
+    savepoint_plan = plan_against(
+        savepoint, graph, code, environment.config, allow_non_restored=allow_non_restored
+    )
     if as_json:
-        print_json({"refused": found.is_refused, "operators": found.operators, "problems": found.problems})
+        print_json(
+            {
+                "refused": savepoint_plan.is_refused,
+                "operators": savepoint_plan.operators,
+                "problems": savepoint_plan.problems,
+            }
+        )
     else:
         out = console()
-        for part in shown(found):
+        for part in shown(savepoint_plan):
             out.print(part, markup=False)
-    if found.is_refused:
+    if savepoint_plan.is_refused:
         raise typer.Exit(JOB_FAILED)
 
 

@@ -76,12 +76,12 @@ def inspect(
     from unistream.savepoint.reading import read_savepoint
 
     configuration(defines)
-    found = inspection(read_savepoint(_absolute(path)), SystemClock().wall_ms(), verify=verify)
+    inspected = inspection(read_savepoint(_absolute(path)), SystemClock().wall_ms(), verify=verify)
     if as_json:
-        print_json(found)
+        print_json(inspected)
         return
     out = console()
-    for part in shown(found):
+    for part in shown(inspected):
         out.print(part, markup=False)
 
 
@@ -158,7 +158,7 @@ def write(  # noqa: PLR0917  # typer passes them by name
     """
     from unistream.savepoint.files import write_state
 
-    made = write_state(
+    savepoint = write_state(
         uid=uid,
         state=state,
         keys=[key.strip() for key in keys.split(",") if key.strip()],
@@ -169,9 +169,9 @@ def write(  # noqa: PLR0917  # typer passes them by name
         base=absolute(base),
     )
     if as_json:
-        print_json({"savepoint": made})
+        print_json({"savepoint": savepoint})
     else:
-        console().print(f"savepoint written: {made}", markup=False)
+        console().print(f"savepoint written: {savepoint}", markup=False)
 
 
 @app.command("finalize")
@@ -202,16 +202,16 @@ def finalize(
         def build_pipeline(environment: Environment) -> None:
             build(function, environment)
 
-    found = finalize_savepoint(
+    outcome = finalize_savepoint(
         _absolute(path), build_pipeline, config=configuration(defines), dry_run=dry_run
     )
     if as_json:
-        print_json(found)
+        print_json(outcome)
     else:
         printed = console()
-        for part in outcome_lines(found, dry_run=dry_run):
+        for part in outcome_lines(outcome, dry_run=dry_run):
             printed.print(part, markup=False)
-    if not dry_run and not found.is_complete:
+    if not dry_run and not outcome.is_complete:
         raise typer.Exit(JOB_FAILED)
 
 

@@ -45,14 +45,14 @@ def clean(
     """Remove the staged files of jobs that have failed or were cancelled without a snapshot."""
     from unistream.client.job.staged_files import clean_folder
 
-    found = clean_folder(configuration(defines), folder, forgotten=forgotten or (), dry_run=dry_run)
+    files = clean_folder(configuration(defines), folder, forgotten=forgotten or (), dry_run=dry_run)
     if as_json:
-        print_json([msgspec.to_builtins(one) for one in found])
+        print_json([msgspec.to_builtins(one) for one in files])
         return
-    if not found:
+    if not files:
         console().print("there are no staged files")
         return
-    console().print(staged(found, dry_run=dry_run))
+    console().print(staged(files, dry_run=dry_run))
 
 
 def staged(found: Sequence[StagedByJob], *, dry_run: bool) -> Grid:

@@ -122,15 +122,15 @@ def list_workers(jobmanager: JobManager = None, defines: Defines = None, as_json
         answers = ask_all(
             clusters, lambda cluster, limit_s: cluster.task_managers(timeout_s=limit_s), silent.append
         )
-    found = [(cluster.url, worker) for cluster, workers in answers for worker in workers]
+    listed = [(cluster.url, worker) for cluster, workers in answers for worker in workers]
     if as_json:
-        workers = [{"cluster": url, **msgspec.to_builtins(worker)} for url, worker in found]
+        workers = [{"cluster": url, **msgspec.to_builtins(worker)} for url, worker in listed]
         print_json({"taskmanagers": workers, "unanswered": unanswered(silent)})
         return
     for cluster in silent:
         report(f"{cluster}; its workers are not listed")
-    if found:
-        console().print(worker_grid(found))
+    if listed:
+        console().print(worker_grid(listed))
     else:
         console().print("no worker runs here")
 

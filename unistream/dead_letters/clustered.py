@@ -70,17 +70,17 @@ class _Prepared:
     def answer(self) -> ReplayAnswer:
         asked, ledger = self._question, self._replay.ledger
         for order in ledger.unfinished():
-            known = self._own(order)
-            if known.id in asked.finished:
-                self._end(known)
-            elif known.id not in asked.idle:
-                return ReplayOpen(replay=known.id)
-            elif (checkpoint := ledger.newest_checkpoint(known.id)) is not None:
-                return self._prepared(known, asked.idle[known.id], checkpoint)
-            elif ledger.is_noted(known):
-                self._end(known)
+            replay = self._own(order)
+            if replay.id in asked.finished:
+                self._end(replay)
+            elif replay.id not in asked.idle:
+                return ReplayOpen(replay=replay.id)
+            elif (checkpoint := ledger.newest_checkpoint(replay.id)) is not None:
+                return self._prepared(replay, asked.idle[replay.id], checkpoint)
+            elif ledger.is_noted(replay):
+                self._end(replay)
             else:
-                ledger.withdraw(known)
+                ledger.withdraw(replay)
         if ledger.has_ended(asked.id):
             raise ConfigError(f"replay {asked.id} has ended; choose a new trigger id for another one")
         chosen = Chosen(

@@ -208,13 +208,13 @@ class Replay:
         oldest = _oldest(rows, chosen)
         rows, records = rows.take(oldest), records.take(oldest)
         source = source or owner(graph, records)
-        found = read_again(source, rows, records)
-        if found.unread:
-            letter, reason = found.unread[0]
+        reread = read_again(source, rows, records)
+        if reread.unread:
+            letter, reason = reread.unread[0]
             self.on_step(
-                f"{len(found.unread):,} letters are still no rows, and stay as they are; {letter}: {reason}"
+                f"{len(reread.unread):,} letters are still no rows, and stay as they are; {letter}: {reason}"
             )
-        return _Selected(uid_of(source), found.letters, len(found.unread))
+        return _Selected(uid_of(source), reread.letters, len(reread.unread))
 
     def _is_left(self, chosen: Chosen) -> pa.ChunkedArray:
         """Chosen, and not replayed yet."""

@@ -118,12 +118,12 @@ def all_jobs(
         patience_s=patience_s,
         is_needed=is_needed,
     )
-    found: list[JobInCluster] = []
+    jobs: list[JobInCluster] = []
     for cluster, listed in answers:
         for note in listed.notes:
             on_note(MetadataNote(cluster.url, note))
-        found += [JobInCluster(cluster, job, job.cluster in ("", listed.cluster)) for job in listed.jobs]
-    return each_once(found)
+        jobs += [JobInCluster(cluster, job, job.cluster in ("", listed.cluster)) for job in listed.jobs]
+    return each_once(jobs)
 
 
 def each_once(found: Sequence[JobInCluster]) -> list[JobInCluster]:
@@ -239,8 +239,8 @@ def _found(
     cluster: RestClient | None = None
     patience_s = ONE_WITHIN_S if len(clusters) == 1 else ALL_WITHIN_S
     try:
-        found = choose(all_jobs(clusters, silent.append, patience_s=patience_s))
-        cluster = found.cluster
+        chosen = choose(all_jobs(clusters, silent.append, patience_s=patience_s))
+        cluster = chosen.cluster
     except NotFound as error:
         left = _left(text)
         if left is not None:
@@ -254,7 +254,7 @@ def _found(
             if other is not cluster:
                 other.close()
     assert cluster is not None, "a cluster has listed it"
-    return RestJobClient(cluster, found.job.job, owns_connection=True)
+    return RestJobClient(cluster, chosen.job.job, owns_connection=True)
 
 
 def _left(text: str) -> ClusterEnded | None:
@@ -271,12 +271,12 @@ def _writer(jobs: list[JobInCluster], name: str, writes: Writes, what: str) -> J
     if running:
         return running[0]
     ended = sorted(candidates, key=lambda found: -found.job.submitted_ms)
-    for found in ended[:ENDED_ASKED_MAX]:  # lists of ended jobs do not have what they wrote
-        if found.cluster is None or found.job.writes:
-            return found
+    for writer in ended[:ENDED_ASKED_MAX]:  # lists of ended jobs do not have what they wrote
+        if writer.cluster is None or writer.job.writes:
+            return writer
         with suppress(NotFound):  # pruned meanwhile
-            if writes(found.job.name, found.cluster.info(found.job.job).writes):
-                return found
+            if writes(writer.job.name, writer.cluster.info(writer.job.job).writes):
+                return writer
     raise NotFound(f"no job {name!r} here writes {what}; 'unistream list --all' shows all jobs")
 
 

@@ -364,9 +364,9 @@ class RestJobClient(Closing):
             done = self._completed(f"{operation.statuses}/{field(answer, 'request-id')}", on_progress)
         except NotFound as error:
             info, newest = self._after_restart(operation)
-            made = restarts.stopped_with(info, newest, requested_ms)
-            if made is not None:
-                return {"location": made[0], "resumable-location": made[1]}
+            locations = restarts.stopped_with(info, newest, requested_ms)
+            if locations is not None:
+                return {"location": locations[0], "resumable-location": locations[1]}
             raise restarts.lost_operation(
                 operation.what,
                 self._job,

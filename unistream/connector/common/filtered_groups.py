@@ -54,13 +54,13 @@ def filtered_groups(
         if name in constants:
             return constant_bounds(constants[name])
         row_group = metadata.row_group(group)
-        found = row_group.column(at[name]).statistics if name in at else None
-        if found is None:
+        statistics = row_group.column(at[name]).statistics if name in at else None
+        if statistics is None:
             return ColumnStatistics()
         return ColumnStatistics(
-            least=_bound(found, "min", kinds[name]),
-            greatest=_bound(found, "max", kinds[name]),
-            nulls=found.null_count if found.has_null_count else None,
+            least=_bound(statistics, "min", kinds[name]),
+            greatest=_bound(statistics, "max", kinds[name]),
+            nulls=statistics.null_count if statistics.has_null_count else None,
             rows=row_group.num_rows,
         )
 

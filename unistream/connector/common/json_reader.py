@@ -127,23 +127,23 @@ class JsonReader:
         """
         data = read_only(data)
         starts, lengths = np.ascontiguousarray(starts), np.ascontiguousarray(lengths)
-        found = _ParsedLines(data, len(self._schema), len(starts))
+        lines = _ParsedLines(data, len(self._schema), len(starts))
         json_kernels().read_rows(
             data,
             starts,
             lengths,
             self._names,
             self._table,
-            found.values,
-            found.sizes,
-            found.states,
-            found.notes,
+            lines.values,
+            lines.sizes,
+            lines.states,
+            lines.notes,
         )
-        arrays = [self._column(index, found) for index in range(self._width)]
+        arrays = [self._column(index, lines) for index in range(self._width)]
         for index, field in enumerate(self._schema):
             if not field.nullable:
-                found.blame(found.states[index] <= NULL, MISSING, index)
-        is_good = found.notes[VERDICT] == GOOD
+                lines.blame(lines.states[index] <= NULL, MISSING, index)
+        is_good = lines.notes[VERDICT] == GOOD
         bad = np.flatnonzero(~is_good)
         nullable = pa.schema([field.with_nullable(True) for field in self._result])
         records = pa.RecordBatch.from_arrays(
@@ -155,8 +155,8 @@ class JsonReader:
             records = records.filter(pa.array(is_good))
         if nullable != self._result:
             records = pa.RecordBatch.from_arrays(records.columns, schema=self._result)
-        reasons = reasons_of(self._schema, self._kinds, data, found.notes, bad, found.noted)
-        raw = {name: found.text_at(self._width + at, is_good) for at, name in enumerate(self._raw)}
+        reasons = reasons_of(self._schema, self._kinds, data, lines.notes, bad, lines.noted)
+        raw = {name: lines.text_at(self._width + at, is_good) for at, name in enumerate(self._raw)}
         return JsonRows(records, np.flatnonzero(is_good), bad, reasons, raw)
 
     def _column(self, index: int, found: _ParsedLines) -> pa.Array[Any] | None:

@@ -86,9 +86,9 @@ class UndecidedColumn:
         if self._has_maps:
             return self._parse_maps(data, starts, lengths)
         if pa.types.is_floating(self._type):
-            found = _floats(data, starts, lengths, self._type)
-            if found is not None:
-                return Parsed(found, {})
+            floats = _floats(data, starts, lengths, self._type)
+            if floats is not None:
+                return Parsed(floats, {})
         is_text = data[starts] == _QUOTE
         if len(self._readings) == 1 or is_text.all() or not is_text.any():
             reading = self._readings[0 if len(self._readings) == 1 or is_text.all() else 1]

@@ -87,8 +87,8 @@ def _condition(one: Any, where: str) -> Condition:
         case _:
             raise _no_filter(where, one)
     if op not in OPERATORS:
-        known = ", ".join(OPERATORS)
-        raise ConfigError(f"{where}: {op!r} in {one!r} is no operator of a filter; there are {known}")
+        operators = ", ".join(OPERATORS)
+        raise ConfigError(f"{where}: {op!r} in {one!r} is no operator of a filter; there are {operators}")
     several = op in ("in", "not in")
     if several != isinstance(value, list | tuple | set | frozenset):
         raise ConfigError(

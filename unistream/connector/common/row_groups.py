@@ -132,7 +132,7 @@ def row_group_ranges(
     times, only groups that are known to follow each other in time are together. See `time_ranges` for the
     last two."""
     ranges = time_ranges(metadata, column, declared)
-    found: list[RowGroupRange] = []
+    group_ranges: list[RowGroupRange] = []
     start = collected = rows = 0
     for group in range(metadata.num_row_groups):
         collected += _compressed_size(metadata.row_group(group))
@@ -141,9 +141,11 @@ def row_group_ranges(
         if collected >= split_bytes or is_last or (column and not _follows(ranges, group)):
             first = ranges[start]
             least = None if first is None else first.least
-            found.append(RowGroupRange(start=start, stop=group + 1, length=collected, rows=rows, least=least))
+            group_ranges.append(
+                RowGroupRange(start=start, stop=group + 1, length=collected, rows=rows, least=least)
+            )
             start, collected, rows = group + 1, 0, 0
-    return found
+    return group_ranges
 
 
 def _compressed_size(row_group: pq.RowGroupMetaData) -> int:

@@ -345,9 +345,9 @@ class DeltaCommitter(TargetCommitter[DeltaSinkTable, DeltaCommittable]):
     ) -> TableCommit:
         """The commit of a checkpoint's files. It has no positions after a rewind: the table has rows from
         behind them."""
-        made = {CHECKPOINT_KEY: str(checkpoint_id), "unistream.leader-epoch": str(permit.epoch)}
+        metadata = {CHECKPOINT_KEY: str(checkpoint_id), "unistream.leader-epoch": str(permit.epoch)}
         if permit.snapshot:
-            made[SNAPSHOT_KEY] = permit.snapshot
+            metadata[SNAPSHOT_KEY] = permit.snapshot
         context, positions = self._opened(), () if self._branch else permit.positions
         mine = owner_number(context.lineage, context.sink_uid)
         return TableCommit(
@@ -355,7 +355,7 @@ class DeltaCommitter(TargetCommitter[DeltaSinkTable, DeltaCommittable]):
             app_id=app_id(context, self._branch),
             version=checkpoint_id,
             committed_ms=max(file.modification_ms for file in files),
-            metadata=self._metadata() | made | positions_metadata(positions),
+            metadata=self._metadata() | metadata | positions_metadata(positions),
             owners=owners(positions, mine, table.transaction_version)
             | self._opened_line().transactions(table, checkpoint_id),
         )

@@ -177,12 +177,12 @@ class Compactor:
         crash_point("compaction.begins")
         files = table_files(self._uri, self._options)
         shape, version, table_id = table.shape, table.version, table.table_id
-        for one in planned:
+        for group in planned:
             if self._is_closed.is_set():
                 raise CompactionStopped
-            made = rewrite(one, shape, version, files, self._stage)
+            rewritten = rewrite(group, shape, version, files, self._stage)
             crash_point("compaction.written")
-            self._commit(table, table_id, shape, one, made)
+            self._commit(table, table_id, shape, group, rewritten)
             self._seal(table, watch)
             self._set_right(table, watch)
         crash_point("compaction.done")

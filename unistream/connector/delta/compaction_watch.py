@@ -138,8 +138,8 @@ class CompactionWatch:
         if commit.operation == "OPTIMIZE":
             self.optimized = commit.version
         back = {checked_path(self._uri, add.path) for add in (*commit.adds, *commit.moved)}
-        for path, one in list(self._made.items()):
-            paths = {file.path for file in one.files}
+        for path, compacted in list(self._made.items()):
+            paths = {file.path for file in compacted.files}
             if back & paths:
                 self._forget(path)  # restored
             else:
@@ -158,8 +158,8 @@ class CompactionWatch:
             )
             for one in commit.removed
         )
-        made = DataFile(path=path, size=add.size, partition=add.partition_values)
-        self._made[path] = Made(version=commit.version, made=made, files=files)
+        file = DataFile(path=path, size=add.size, partition=add.partition_values)
+        self._made[path] = Made(version=commit.version, made=file, files=files)
         self._lost[path] = set()
         if len(self._made) > MADE_MAX:
             self._forget(next(iter(self._made)))

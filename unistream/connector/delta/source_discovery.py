@@ -254,7 +254,7 @@ class DeltaDiscovery:
     def _splits(self, files: Iterable[DataFile], version: int) -> list[Split]:
         """The splits of the files that may have rows. The footer is read of a file that is larger than a
         split, or whose event times are not in the log."""
-        found: list[DeltaSplit] = []
+        splits: list[DeltaSplit] = []
         by_footer: list[tuple[DataFile, int | None]] = []
         for file in files:
             if not may_select(self._filter, partial(file_bounds, file, self._schema)):
@@ -263,12 +263,12 @@ class DeltaDiscovery:
             if file.size > self._options.split_bytes or (self._time_column and least is None):
                 by_footer.append((file, least))
             else:
-                found.append(whole_file(file, version, least))
+                splits.append(whole_file(file, version, least))
         if by_footer:
             with ThreadPoolExecutor(FOOTERS_AT_ONCE, "delta-footers") as pool:
                 for parts in pool.map(lambda one: self._parts(one[0], one[1], version), by_footer):
-                    found += parts
-        return [encode_split(split) for split in found]
+                    splits += parts
+        return [encode_split(split) for split in splits]
 
     def _parts(self, file: DataFile, least: int | None, version: int) -> list[DeltaSplit]:
         column = self._time_column

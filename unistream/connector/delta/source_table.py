@@ -206,13 +206,13 @@ class DeltaSourceTable:
     def deleted_by_path(self) -> dict[str, bytes]:
         """Which rows of the files were deleted, by path in the log. Raises ConfigError: they are too large
         together."""
-        found: dict[str, bytes] = {}
+        deletions: dict[str, bytes] = {}
         total = 0
         for batch in self._deletion_vectors():
             paths, vectors = batch.column("filepath").to_pylist(), batch.column("selection_vector")
             for path, kept in zip(paths, vectors, strict=True):
                 deleted = packed(~np.asarray(kept.values.to_numpy(zero_copy_only=False), dtype=bool))
-                found[path.removeprefix(self._table.table_uri)] = deleted
+                deletions[path.removeprefix(self._table.table_uri)] = deleted
                 total += len(deleted)
                 if total > DELETED_BYTES_MAX:
                     raise ConfigError(
@@ -220,7 +220,7 @@ class DeltaSourceTable:
                         f"{DELETED_BYTES_MAX // MIB} MiB, which splits cannot carry; rewrite its files first "
                         "(REORG TABLE … APPLY (PURGE))"
                     )
-        return found
+        return deletions
 
     def deleted_rows(self) -> int:
         """How many rows of all files were deleted, by their deletion vectors."""

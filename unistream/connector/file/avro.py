@@ -283,12 +283,14 @@ def _snappy(content: bytes) -> bytes:
     if size > BLOCK_BYTES_MAX:
         raise Damaged(_too_long("snappy"))
     try:
-        found = pa.Codec("snappy").decompress(data, decompressed_size=size, asbytes=True) if size else b""
+        decompressed = (
+            pa.Codec("snappy").decompress(data, decompressed_size=size, asbytes=True) if size else b""
+        )
     except (pa.ArrowException, OSError) as error:
         raise Damaged(f"its snappy is damaged: {error}") from error
-    if zlib.crc32(found) != checksum:
+    if zlib.crc32(decompressed) != checksum:
         raise Damaged("its checksum is not that of its data")
-    return bytes(found)
+    return bytes(decompressed)
 
 
 def _zstandard(content: bytes) -> bytes:

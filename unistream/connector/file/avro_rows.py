@@ -103,17 +103,17 @@ def resolve(writer: ParsedSchema, reader: ParsedSchema | None, wanted: pa.Schema
         UnknownSchema: they do not fit.
     """
     written = {one["name"]: one["type"] for one in writer.root["fields"]}
-    known = {} if reader is None else {one["name"]: one for one in reader.root["fields"]}
+    reader_fields = {} if reader is None else {one["name"]: one for one in reader.root["fields"]}
     absent: list[pa.Field] = []
     nested = _lacking(writer, written, wanted, has_defaults=reader is not None)
     for field in wanted:
         if field.name in written:
             continue
-        if field.name not in known:
+        if field.name not in reader_fields:
             raise UnknownSchema(_lacks(field.name, written))
-        if not written.keys().isdisjoint(known[field.name].get("aliases", ())):
+        if not written.keys().isdisjoint(reader_fields[field.name].get("aliases", ())):
             nested = True
-        elif "default" in known[field.name]:
+        elif "default" in reader_fields[field.name]:
             absent.append(field)
         else:
             raise UnknownSchema(
@@ -126,7 +126,8 @@ def resolve(writer: ParsedSchema, reader: ParsedSchema | None, wanted: pa.Schema
         return AvroRows(resolved_by_record(writer, reader, wanted), wanted, {})
     defaults, kinds = Defaults(reader), read_as(reader, pa.schema(absent))
     values = {
-        one.name: pa.array([defaults.of(known[one.name])], kinds[one.name]).cast(one.type) for one in absent
+        one.name: pa.array([defaults.of(reader_fields[one.name])], kinds[one.name]).cast(one.type)
+        for one in absent
     }
     return AvroRows(planned(writer, wanted), wanted, values)
 

@@ -264,15 +264,15 @@ def _json_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> 
         if offset == 0 and columns.known:
             columns.check_not_in_file(_names_in(bytes(block.data[:size])))
         starts, lengths = line_spans(block.data, size)
-        found = reader.read(block.data, starts, lengths)
-        without = untimed(found.records, spec.times)
-        table = pa.Table.from_batches([found.records])
-        if not len(found.bad) and not without:
+        json_rows = reader.read(block.data, starts, lengths)
+        without = untimed(json_rows.records, spec.times)
+        table = pa.Table.from_batches([json_rows.records])
+        if not len(json_rows.bad) and not without:
             yield UnitRows(table, at, 0, offset + size)
             continue
         table = table.take(pa.array(np.delete(np.arange(table.num_rows), list(without))))
-        reasons = dict(zip(found.bad.tolist(), found.reasons.to_pylist(), strict=True))
-        reasons |= {int(found.rows[row]): reason for row, reason in without.items()}
+        reasons = dict(zip(json_rows.bad.tolist(), json_rows.reasons.to_pylist(), strict=True))
+        reasons |= {int(json_rows.rows[row]): reason for row, reason in without.items()}
         bad = [
             BadLine(offset + start, bytes(block.data[start : start + length]), reasons[row])
             for row in sorted(reasons)

@@ -90,8 +90,8 @@ class FileSinkCommitter(TargetCommitter[tuple[int, FileCommitRecord | None], Fil
         folder without a record of the last commit, and for one that others write; Fenced if another job has
         taken over."""
         self._context = context
-        known = self._memory.current
-        followed = None if known is None or not known.job else Followed(known.job, known.until)
+        target = self._memory.current
+        followed = None if target is None or not target.job else Followed(target.job, target.until)
         appends = self._append_to_foreign
         self._line = FolderLine(self._where, self._stage, context, followed, appends=appends)
         number, newest = self._newest()

@@ -212,23 +212,23 @@ class FileSource:
 
     def _inferred(self) -> pa.Schema:
         listed = list_files(self._paths, self._options, ignored=self._ignored)
-        found, schema, remembered = self._of_first(listed)
+        paths, schema, remembered = self._of_first(listed)
         twice = [name for name, count in Counter(schema.names).items() if count > 1]
         for name in twice:
             if self._columns is None or name in self._columns:
-                raise ConfigError(f"file {found[0]} has more than one column {name!r}")
+                raise ConfigError(f"file {paths[0]} has more than one column {name!r}")
         if not self._partitions:
             return schema
         if self._columns is None:
-            self._check_partitions(found, schema)
+            self._check_partitions(paths, schema)
         folders = Folders(given_folders(self._paths))
-        values: list[Values] = [folders.values(path) for path in found]
+        values: list[Values] = [folders.values(path) for path in paths]
         named = {name for one in values for name in one}
         read = named if self._columns is None else named & set(self._columns)
         if not read:
             return schema
-        check_alike(list(zip(found, values, strict=True)), read)
-        check_not_in_file(found[0], read, schema.names)
+        check_alike(list(zip(paths, values, strict=True)), read)
+        check_not_in_file(paths[0], read, schema.names)
         of_folders = inferred(
             [{name: one[name] for name in one if name in read} for one in values], remembered
         )
@@ -309,7 +309,7 @@ class FileSource:
         if self._format != "parquet" or column not in self.schema.names:
             return None
         declared = str(self.schema.field(column).type)
-        found: list[tuple[int, int]] = []
+        spans: list[tuple[int, int]] = []
         for file in list_files(self._paths, self._options, ignored=self._ignored):
             try:
                 footer = read_footer(file, self._options)
@@ -317,11 +317,11 @@ class FileSource:
                 if not self._is_left_out(file):
                     raise
                 continue
-            for one in time_ranges(footer, column, declared):
-                if one is None:
+            for bounds in time_ranges(footer, column, declared):
+                if bounds is None:
                     return None
-                found.append((one.least, one.greatest))
-        return (min(low for low, _ in found), max(high for _, high in found)) if found else None
+                spans.append((bounds.least, bounds.greatest))
+        return (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
 
     def within(self, column: str, range_: TimeRange) -> FileSource:
         """A copy of the source without the row groups whose statistics say that no time is in the range."""

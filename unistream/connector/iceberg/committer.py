@@ -131,24 +131,24 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         that others write; Fenced if another job has taken over; Unreachable: the catalogue does not answer,
         or an allowed rewind could not be recorded."""
         self._context = context
-        known = self._remembered.current
-        self._line = IcebergLine(self._where, context, known, appends=self._append_to_foreign)
+        target = self._remembered.current
+        self._line = IcebergLine(self._where, context, target, appends=self._append_to_foreign)
         self._lake = self._tables(self._address)
         table = self._lake.load()
         if table is None:
             self._check_target(None, {})
             return  # the first row creates it
         self._is_current = True
-        found = self._records(table)
-        last = self._own(found)
-        self._check_target(table, found)
+        commit_records = self._records(table)
+        last = self._own(commit_records)
+        self._check_target(table, commit_records)
         self._rewinds = 0 if last is None else last.rewinds
         if last is not None and last.checkpoint > context.committed_max:
             if not self._allow_rewind:
                 raise self._rewound(last)
             self._begin_again(last)
         else:
-            self._line.check_records(found)
+            self._line.check_records(commit_records)
         last = self._own(self._records(self._lake.table))
         if self._remembered.current is None or last is not None:
             self._remember(last)
@@ -224,7 +224,7 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         crash_point("iceberg.before_commit")
         staged, removed = self._rewritten(table, found, staged)
         with answering(self._where, "writing the manifests of a snapshot"):
-            made = prepare(
+            snapshot = prepare(
                 table,
                 recorded.version,
                 staged,
@@ -236,9 +236,9 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         crash_point("iceberg.manifests_written")
         assert self._lake is not None, "the committer is open"
         try:
-            self._lake.commit(made.updates, made.requirements)
+            self._lake.commit(snapshot.updates, snapshot.requirements)
         except Conflict:
-            self._refused = made
+            self._refused = snapshot
             raise
         except Unknown:
             if self._keyed is not None:
@@ -261,13 +261,13 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
             self._give_up_keyed()
             self._keyed = keyed
         try:
-            found = self._keyed.on(table)
+            upserted = self._keyed.on(table)
         except ConfigError as error:
             if self._has_moved((table, known)):  # files of the former head may be gone
                 raise Conflict(str(error)) from error
             raise
         crash_point("iceberg.rewritten")
-        return [found.instead_of(ordered)], found.removed
+        return [upserted.instead_of(ordered)], upserted.removed
 
     def _has_moved(self, seen: tuple[Any, Records]) -> bool:
         assert self._lake is not None, "the committer is open"
@@ -302,14 +302,14 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         if not self._is_current:
             self._is_current = self._lake.load() is not None
             self._remove_refused()
-        found = self._records(self._lake.table) if self._lake.has_table else {}
+        commit_records = self._records(self._lake.table) if self._lake.has_table else {}
         table = self._lake.table if self._lake.has_table else None
-        self._check_target(table, found)
+        self._check_target(table, commit_records)
         if table is None or any(one.table_id != str(table.metadata.table_uuid) for one in staged):
             raise self._another(table, staged)
-        self._opened_line().check_records(found)
+        self._opened_line().check_records(commit_records)
         check_known(self._where, table, staged)
-        return table, found
+        return table, commit_records
 
     def _remove_refused(self) -> None:
         """The manifests of a commit that met a conflict, once the table shows that it does not have it."""
@@ -325,8 +325,8 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         self, seen: tuple[Any, Records], parts: Parts
     ) -> list[CheckpointCommittables[IcebergCommittable]]:
         """Raises Fenced if a rewind has been made since this committer opened."""
-        table, found = seen
-        last = self._own(found)
+        table, commit_records = seen
+        last = self._own(commit_records)
         if last is not None and last.rewinds > self._rewinds:
             raise Fenced(
                 f"{self._where}: a job that was restored from an older checkpoint has taken over sink "
@@ -426,13 +426,17 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         for attempt in range(self._attempts):
             if attempt:
                 self._lake.load()
-            found = self._records(self._lake.table)
-            current = self._own(found)
+            commit_records = self._records(self._lake.table)
+            current = self._own(commit_records)
             if current is not None and current.rewinds >= self._rewinds:
                 return
             try:
                 self._append(
-                    self._lake.table, found, self._recorded(found, "", restored, begun=True), (), None
+                    self._lake.table,
+                    commit_records,
+                    self._recorded(commit_records, "", restored, begun=True),
+                    (),
+                    None,
                 )
             except (Conflict, Unknown) as error:
                 failure = str(error)

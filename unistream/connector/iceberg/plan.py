@@ -139,18 +139,18 @@ class WritePlan:
             parquet_metadata=metadata, stats_columns=self._collected, parquet_column_mapping=self._ids
         )
         _keep_bounds_that_cannot_be_cut(statistics)
-        found = statistics.to_serialized_dict()
+        file_statistics = statistics.to_serialized_dict()
         return StagedDataFile(
             path=path,
             size=size,
             rows=table.num_rows,
             partition=partition,
-            column_sizes=found["column_sizes"],
-            value_counts=found["value_counts"],
-            null_value_counts=found["null_value_counts"],
-            lower_bounds=found["lower_bounds"],
-            upper_bounds=found["upper_bounds"],
-            split_offsets=tuple(found["split_offsets"] or ()),
+            column_sizes=file_statistics["column_sizes"],
+            value_counts=file_statistics["value_counts"],
+            null_value_counts=file_statistics["null_value_counts"],
+            lower_bounds=file_statistics["lower_bounds"],
+            upper_bounds=file_statistics["upper_bounds"],
+            split_offsets=tuple(file_statistics["split_offsets"] or ()),
         )
 
     def remove(self, path: str) -> None:

@@ -120,17 +120,17 @@ def _of_summaries(metadata: Any) -> Iterator[IcebergCommitRecord]:
     for snapshot in ancestors(metadata):
         if snapshot.summary is None:
             continue
-        found = snapshot.summary.additional_properties
-        if LINEAGE_KEY in found and SINK_KEY in found and found.get(CHECKPOINT_KEY, "").isdecimal():
+        summary = snapshot.summary.additional_properties
+        if LINEAGE_KEY in summary and SINK_KEY in summary and summary.get(CHECKPOINT_KEY, "").isdecimal():
             yield IcebergCommitRecord(
-                lineage=found[LINEAGE_KEY],
-                sink_uid=found[SINK_KEY],
-                job=found.get(JOB_KEY, ""),
-                checkpoint=int(found[CHECKPOINT_KEY]),
-                rewinds=int(found.get(REWINDS_KEY, "0")),
-                begun=BEGUN_KEY in found,
-                snapshot=found.get(SNAPSHOT_KEY, ""),
-                number=int(found.get(NUMBER_KEY, "0")),
+                lineage=summary[LINEAGE_KEY],
+                sink_uid=summary[SINK_KEY],
+                job=summary.get(JOB_KEY, ""),
+                checkpoint=int(summary[CHECKPOINT_KEY]),
+                rewinds=int(summary.get(REWINDS_KEY, "0")),
+                begun=BEGUN_KEY in summary,
+                snapshot=summary.get(SNAPSHOT_KEY, ""),
+                number=int(summary.get(NUMBER_KEY, "0")),
                 version=int(snapshot.snapshot_id),
             )
 

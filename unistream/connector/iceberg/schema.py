@@ -159,13 +159,13 @@ def check_fits(table: str, held: Schema, wanted: Schema) -> None:
 def _of_struct(
     table: str, held: StructType, wanted: StructType, path: tuple[str, ...]
 ) -> Iterator[SchemaChange]:
-    known = {field.name: field for field in held.fields}
+    held_fields = {field.name: field for field in held.fields}
     for field in wanted.fields:
         at = (*path, field.name)
-        if field.name not in known:
+        if field.name not in held_fields:
             yield SchemaChange(path=at, type=field.field_type)
             continue
-        there = known[field.name]
+        there = held_fields[field.name]
         if there.required and not field.required:
             raise ConfigError(
                 f"table {table}: column {'.'.join(at)!r} must not be null, but the stream's may be; "

@@ -142,8 +142,8 @@ def prepare(
     changed = [one for one in manifests if one.manifest_path in removed]
     kept = [one for one in manifests if one.manifest_path not in removed]
     kept = list(_kept(parts, kept, replaced) if replaced else merged(table, kept, parts.manifest))
-    for one in changed:
-        kept += _filtered(parts, one, partial(_is_named, removed[one.manifest_path]))
+    for manifest in changed:
+        kept += _filtered(parts, manifest, partial(_is_named, removed[manifest.manifest_path]))
     sequence = metadata.next_sequence_number()
     listed = parts.output(f"snap-{snapshot_id}-0-{parts.uuid}.avro")
     with write_manifest_list(
@@ -225,9 +225,9 @@ def check_known(where: str, table: Any, staged: Sequence[IcebergCommittable]) ->
 
 def _added(parts: _SnapshotFiles, staged: Sequence[IcebergCommittable]) -> Iterator[ManifestFile]:
     by_form: dict[tuple[int, int], list[StagedDataFile]] = {}
-    for one in staged:
-        if one.files:
-            by_form.setdefault((one.spec_id, one.schema_id), []).extend(one.files)
+    for committable in staged:
+        if committable.files:
+            by_form.setdefault((committable.spec_id, committable.schema_id), []).extend(committable.files)
     for (spec_id, schema_id), files in by_form.items():
         spec, schema = parts.table.specs()[spec_id], parts.table.schemas()[schema_id]
         entries = []
@@ -247,7 +247,7 @@ def _added(parts: _SnapshotFiles, staged: Sequence[IcebergCommittable]) -> Itera
 
 
 def _data_file(file: StagedDataFile, spec: Any, schema: Any) -> DataFile:
-    made = DataFile.from_args(
+    data_file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=file.path,
         file_format=FileFormat.PARQUET,
@@ -265,8 +265,8 @@ def _data_file(file: StagedDataFile, spec: Any, schema: Any) -> DataFile:
         equality_ids=None,
         sort_order_id=None,
     )
-    made.spec_id = spec.spec_id
-    return made
+    data_file.spec_id = spec.spec_id
+    return data_file
 
 
 # --- files that stay, and files that are replaced -------------------------------------------------

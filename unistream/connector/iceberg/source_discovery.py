@@ -90,19 +90,19 @@ class IcebergDiscovery:
             is_first = known is None or not known.position
             if table is None:
                 raise self._gone() if not is_first else no_table(self._options.address.text)
-            found = IcebergSourceTable(self._where, table)
+            current = IcebergSourceTable(self._where, table)
             if known is None or is_first:
-                return self._first(found)
-            if known.origin != found.id:
+                return self._first(current)
+            if known.origin != current.id:
                 raise ConfigError(
                     f"{self._where} was replaced since the job began to read it (its id was {known.origin} "
-                    f"and is {found.id}), so the snapshots of the job are of another table; {START_AGAIN}"
+                    f"and is {current.id}), so the snapshots of the job are of another table; {START_AGAIN}"
                 )
             try:
                 position = msgspec.json.decode(known.position, type=_SnapshotPosition)
             except msgspec.MsgspecError as error:
                 raise ConfigError(f"the position of an Iceberg source is unreadable: {error}") from error
-            return self._following(found, position.snapshot, None)
+            return self._following(current, position.snapshot, None)
 
     def find_recorded(self, connector: str, name: str) -> tuple[FoundSplits, SourcePositions]:
         """The splits and the recorded positions of the snapshot that is read. Raises ConfigError (also as
@@ -195,7 +195,7 @@ class IcebergDiscovery:
         """The splits of the files that may have rows. The footer is read of a file that is larger than a
         split, or whose event times are not in the manifest."""
         keys = table.keys
-        found: list[IcebergSplit] = []
+        splits: list[IcebergSplit] = []
         by_footer: list[IcebergSplit] = []
         for file, deletes in files:
             if not may_select(self._filter, partial(file_bounds, file, self._schema)):
@@ -206,14 +206,14 @@ class IcebergDiscovery:
             if file.size > self._options.split_bytes or (self._time_column and least is None):
                 by_footer.append(whole)
             else:
-                found.append(whole)
+                splits.append(whole)
         if by_footer:
             self._files.use(table.io)
             mapping = name_mapping(self._where, table.name_mapping)
             with ThreadPoolExecutor(FOOTERS_AT_ONCE, "iceberg-footers") as pool:
                 for parts in pool.map(lambda one: self._parts(one, mapping), by_footer):
-                    found += parts
-        return [encode_split(split) for split in found]
+                    splits += parts
+        return [encode_split(split) for split in splits]
 
     def _parts(self, whole: IcebergSplit, mapping: Sequence[NamedField] | None) -> list[IcebergSplit]:
         where = f"{self._where}: file {whole.path}"
@@ -227,8 +227,8 @@ class IcebergDiscovery:
         column, declared = self._time_column, ""
         if column:
             wanted = self._schema.field(column)
-            found = identified(where, metadata.schema.to_arrow_schema(), mapping)
-            stored = stored_columns(where, found, pa.schema([wanted])).get(column)
+            file_schema = identified(where, metadata.schema.to_arrow_schema(), mapping)
+            stored = stored_columns(where, file_schema, pa.schema([wanted])).get(column)
             column, declared = ("", "") if stored is None else (stored.name, str(plain_type(wanted.type)))
         ranges = row_group_ranges(metadata, self._options.split_bytes, column, declared)
         return [part_of_file(whole, one) for one in ranges]

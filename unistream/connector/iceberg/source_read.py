@@ -131,13 +131,13 @@ class _File:
         """Which of its columns are which. Raises ConfigError, pyarrow.ArrowInvalid."""
         self.parquet = parquet_file(self.file, pre_buffer=True)
         self.wanted = pa.schema([*self.spec.read, *self.keys])
-        found = identified(self.where, self.parquet.schema_arrow, mapping)
-        self.stored = stored_columns(self.where, found, self.wanted)
+        file_schema = identified(self.where, self.parquet.schema_arrow, mapping)
+        self.stored = stored_columns(self.where, file_schema, self.wanted)
         missing = [one for one in self.wanted if one.name not in self.stored]
-        for one in missing:
-            if id_of(one) in self.split.unreadable:
+        for column in missing:
+            if id_of(column) in self.split.unreadable:
                 raise ConfigError(
-                    f"{self.where} does not have column {one.name!r}, by whose values the table is "
+                    f"{self.where} does not have column {column.name!r}, by whose values the table is "
                     "partitioned; they are double, which this version of pyiceberg reads with the precision "
                     "of a float, so they are not known; select others by columns=…"
                 )

@@ -31,11 +31,11 @@ def time_span(address: TableAddress, start: IcebergStart, column: str) -> tuple[
         snapshot = find_begin(table, start).snapshot
         if snapshot is None or not is_event_time(kind):
             return None
-        found: list[int] = []
+        times: list[int] = []
         for file, _ in table.files(snapshot, (), columns.schema):
             bounds = file_bounds(file, columns.schema, column)
             if bounds.least is None or bounds.greatest is None:
                 return None
             plain = pa.timestamp(kind.unit) if pa.types.is_timestamp(kind) else kind
-            found += event_times(pa.array([bounds.least, bounds.greatest], plain)).to_pylist()
-    return (min(found), max(found)) if found else None
+            times += event_times(pa.array([bounds.least, bounds.greatest], plain)).to_pylist()
+    return (min(times), max(times)) if times else None

@@ -169,7 +169,7 @@ class DeleteIndex:
             ]
         )
         equal = [*self._equal.get(file.partition, ()), *self._equal.get(None, ())]
-        found = [
+        deletes = [
             *vectors,
             *(one for one in positions if one.sequence >= file.sequence),
             *(one for one in equal if one.sequence > file.sequence),
@@ -182,7 +182,7 @@ class DeleteIndex:
                 offset=one.offset,
                 length=one.length,
             )
-            for one in sorted(found, key=lambda one: one.path)
+            for one in sorted(deletes, key=lambda one: one.path)
         )
 
 
@@ -226,9 +226,9 @@ def file_bounds(file: LakeFile, schema: pa.Schema, column: str) -> ColumnStatist
         return ColumnStatistics()
     if id_ in file.constants:
         value = file.constants[id_]
-        known = bound_value(value, field.type)
-        if value is None or known is not None:
-            return constant_bounds(known)
+        bound = bound_value(value, field.type)
+        if value is None or bound is not None:
+            return constant_bounds(bound)
     return ColumnStatistics(
         least=bound_value(file.least.get(id_), field.type),
         greatest=bound_value(file.greatest.get(id_), field.type),

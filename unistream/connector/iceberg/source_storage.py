@@ -42,7 +42,7 @@ class LakeFiles:
             except PermissionError:
                 self._io = None
                 file = self._open(path)
-            found = file.size()
+            stored_bytes = file.size()
         except FileNotFoundError as error:
             raise ConfigError(
                 f"{where} does not exist: its snapshot has expired, or something else removed it before it "
@@ -53,9 +53,9 @@ class LakeFiles:
             if stays(error):
                 raise ConfigError(f"{where} cannot be read: {error}") from error
             raise Unreachable(f"{where} could not be opened: {error}") from error
-        if found != size:
+        if stored_bytes != size:
             file.close()
-            raise ConfigError(f"{where} has {found} B, and {size} B in the manifest: it is damaged")
+            raise ConfigError(f"{where} has {stored_bytes} B, and {size} B in the manifest: it is damaged")
         return file
 
     def _open(self, path: str) -> pa.NativeFile:

@@ -103,8 +103,8 @@ class SqlCommitter:
         """Raises ConfigError: a rewind, the table was removed, or another line of jobs writes it; Fenced."""
         self._context = context
         remembered = self._remembered
-        known = None if remembered is None else Followed(remembered.job, remembered.until)
-        self._line = SinkLine(f"table {self._target}", context, str, known)
+        followed = None if remembered is None else Followed(remembered.job, remembered.until)
+        self._line = SinkLine(f"table {self._target}", context, str, followed)
         self._database = SinkDatabase(self._table.url)
         self._address = self._table.address
         self._commits = commits_table(self._target.schema)
@@ -177,9 +177,9 @@ class SqlCommitter:
         moved: dict[CheckpointId, int] = {}  # rows
         self._opened.limit(connection, self._table.limit)
         self._opened.lock(connection, self._table.lock)
-        found = self._tables(connection)
-        last = self._last(connection) if found.has_record else None
-        self._check_removed(found, last)
+        identity = self._tables(connection)
+        last = self._last(connection) if identity.has_record else None
+        self._check_removed(identity, last)
         self._check(connection, last)
         done = 0 if last is None else last.label
         todo = [one for one in sorted(given) if self._label(one) > done]
@@ -191,7 +191,7 @@ class SqlCommitter:
             self._check_address(new)
             self._move(connection, checkpoint_id, new)
         if todo:
-            self._record(connection, permit, todo[-1], found)
+            self._record(connection, permit, todo[-1], identity)
         for parts in given.values():
             self._remove(connection, parts)
         return lambda: self._committed(given, moved)
@@ -317,14 +317,14 @@ class SqlCommitter:
     def _move(self, connection: Connection, checkpoint_id: int, parts: Sequence[SqlCommittable]) -> None:
         for stage, of_stage in _by_stage(parts).items():
             source, is_there = self._stage(of_stage[0]), self._has_stage(connection, stage)
-            for one in of_stage:
-                count = count_part(source, one.part)
-                found = connection.execute(count).scalar_one() if is_there else 0
-                if found != one.rows:
+            for committable in of_stage:
+                count = count_part(source, committable.part)
+                staged_rows = connection.execute(count).scalar_one() if is_there else 0
+                if staged_rows != committable.rows:
                     raise CorruptSnapshot(
-                        f"table {self._target}: of {one.rows} rows that subtask {one.subtask} has staged in "
-                        f"{stage} for checkpoint {checkpoint_id}, {found} are there; some are missing: "
-                        "nothing was committed"
+                        f"table {self._target}: of {committable.rows} rows that subtask "
+                        f"{committable.subtask} has staged in {stage} for checkpoint {checkpoint_id}, "
+                        f"{staged_rows} are there; some are missing: nothing was committed"
                     )
             columns = of_stage[0].columns
             target = sql_table(

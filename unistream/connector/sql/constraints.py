@@ -119,16 +119,16 @@ def constraints(
     unique: list[Unique] = []
     foreign: list[Foreign] = []
     with_seen = False
-    for name, is_plain, found in connection.execute(_UNIQUE, names):
-        if not is_plain or _in_part(found, columns):
+    for name, is_plain, constrained in connection.execute(_UNIQUE, names):
+        if not is_plain or _in_part(constrained, columns):
             with_seen = True
-        elif set(found) <= set(columns) and set(found) != set(key):
-            unique.append(Unique(name, tuple(found)))
-    for name, match, other, own, found, others in connection.execute(_FOREIGN, names):
-        if match == "f" or _in_part(found, columns) or (own and not set(others) <= set(columns)):
+        elif set(constrained) <= set(columns) and set(constrained) != set(key):
+            unique.append(Unique(name, tuple(constrained)))
+    for name, match, other, own, constrained, others in connection.execute(_FOREIGN, names):
+        if match == "f" or _in_part(constrained, columns) or (own and not set(others) <= set(columns)):
             on_target = True
-        elif set(found) <= set(columns):
-            foreign.append(Foreign(name, tuple(found), other, tuple(others), own))
+        elif set(constrained) <= set(columns):
+            foreign.append(Foreign(name, tuple(constrained), other, tuple(others), own))
     return Constraints(
         unique=tuple(unique),
         foreign=tuple(foreign),
@@ -143,10 +143,10 @@ def _of_sqlite(
 ) -> Constraints:
     """Finds the constraints of a table of SQLite, which checks foreign keys only for programs that ask it to:
     the sink does not."""
-    found, schema = inspect(connection), target.schema or None
-    if not found.has_table(target.name, schema=schema):
+    inspector, schema = inspect(connection), target.schema or None
+    if not inspector.has_table(target.name, schema=schema):
         return Constraints()
-    primary = found.get_pk_constraint(target.name, schema=schema)["constrained_columns"]
+    primary = inspector.get_pk_constraint(target.name, schema=schema)["constrained_columns"]
     listed: list[Any] = [("PRIMARY KEY", tuple(primary))] if primary else []
     with_seen = False
     for name, origin, in_index in unique_indexes(connection, target):
@@ -154,15 +154,16 @@ def _of_sqlite(
             with_seen = True
         elif origin != "pk":
             listed.append((name if origin == "c" else "UNIQUE", in_index))
-    made = connection.execute(_MADE, {"name": target.name}).all()
-    words = " ".join(sql.casefold() for kind, sql in made if kind == "table")
+    statements = connection.execute(_MADE, {"name": target.name}).all()
+    words = " ".join(sql.casefold() for kind, sql in statements if kind == "table")
     return Constraints(
         unique=tuple(
             Unique(name, tuple(names))
             for name, names in listed
             if set(names) <= set(columns) and set(names) != set(key)
         ),
-        on_target=any(word in words for word in ("check", "strict", "generated", "as (")) or len(made) > 1,
+        on_target=any(word in words for word in ("check", "strict", "generated", "as ("))
+        or len(statements) > 1,
         with_seen=with_seen or "collate" in words or any(_in_part(names, columns) for _, names in listed),
     )
 

@@ -83,8 +83,8 @@ def parsed(url: str | Secret, of: str = SINK) -> URL:
         ConfigError: no SQLAlchemy URL of a supported database; its text has no password.
     """
     try:
-        found = make_url(resolved(f"url of the {of}", url))
-        dialect = found.get_backend_name()
+        parsed_url = make_url(resolved(f"url of the {of}", url))
+        dialect = parsed_url.get_backend_name()
     except (ArgumentError, NoSuchModuleError):
         raise ConfigError(
             f"{of}: url is not a SQLAlchemy URL, such as postgresql+psycopg://user@host/database or "
@@ -92,13 +92,13 @@ def parsed(url: str | Secret, of: str = SINK) -> URL:
         ) from None
     if dialect not in DIALECTS:
         raise ConfigError(f"{of}: {not_tried(dialect)}")
-    if IN_QUERY & found.query.keys():
+    if IN_QUERY & parsed_url.query.keys():
         raise ConfigError(
             f"{of}: a password behind the '?' of a url would be shown; write postgresql+psycopg://user:password@…"
         )
-    if dialect == "sqlite" and found.database in (None, "", ":memory:"):
+    if dialect == "sqlite" and parsed_url.database in (None, "", ":memory:"):
         raise ConfigError(f"{of}: SQLite needs a file, such as sqlite:////data/orders.db")
-    return found
+    return parsed_url
 
 
 def not_tried(dialect: str) -> str:

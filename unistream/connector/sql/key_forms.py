@@ -68,6 +68,6 @@ def key_forms(
     for index, name, kind, whole, collation in rows:
         kept = "" if kind in ("", *_AS_STAGED) else _WITHOUT_LENGTH.get(kind, whole)
         indexes[index][name] = KeyForm(kept, collation or "")
-    found = [forms for forms in indexes.values() if set(forms) == set(key)]
-    alike = max(found, key=lambda forms: sum(bool(one.collation) for one in forms.values()), default={})
+    indexed = [forms for forms in indexes.values() if set(forms) == set(key)]
+    alike = max(indexed, key=lambda forms: sum(bool(one.collation) for one in forms.values()), default={})
     return {name: form for name, form in alike.items() if form != KeyForm()}

@@ -107,21 +107,21 @@ class SqlRowCheck:
     def refused(self, batch: Batch) -> Mapping[int, str]:
         gone = None if self._delete_when is None else deletes(self._delete_when, batch.records)
         columns = zip(batch.records.schema.names, batch.records.columns, strict=True)
-        found = reasons_of(
+        reasons = reasons_of(
             (pc.and_kleene(unfit, pc.invert(gone)) if gone is not None and of_target else unfit, reason)
             for name, column in columns
             for unfit, reason, of_target in self._reasons(name, column)
         )
         asked = self._opened(batch.records.schema)
         if asked is None:
-            return found
+            return reasons
         written = np.ones(batch.num_rows, np.bool_) if gone is None else ~gone.to_numpy(zero_copy_only=False)
-        written[list(found)] = False
+        written[list(reasons)] = False
         if not written.any():
-            return found
+            return reasons
         places = pa.array(np.flatnonzero(written))
         rows = batch.records if written.all() else batch.records.take(places)
-        return found | asked.refused(rows, places, self._label)
+        return reasons | asked.refused(rows, places, self._label)
 
     def _opened(self, schema: pa.Schema) -> AskedRows | None:
         """What asks the database, opened with the first rows, which have the columns. None: there is nothing

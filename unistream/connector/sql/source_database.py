@@ -193,9 +193,11 @@ class ReadDatabase:
         if table is None:
             return ()
         with self._connected("looking at its primary key") as connection:
-            found = inspect(connection)
+            inspector = inspect(connection)
             try:
-                key = found.get_pk_constraint(table.name, schema=table.schema or None)["constrained_columns"]
+                key = inspector.get_pk_constraint(table.name, schema=table.schema or None)[
+                    "constrained_columns"
+                ]
             except NoSuchTableError:
                 return ()
             if self.dialect == "postgresql":
@@ -270,9 +272,9 @@ class ReadDatabase:
         """
         try:
             with self._connected(f"reading {split.range.name}") as connection:
-                found = connection.execute(sql.page(layout, split, limit))
-                assert found.cursor is not None, "a SELECT has rows"
-                rows = found.cursor.fetchall()  # of the driver: it has made them already
+                result = connection.execute(sql.page(layout, split, limit))
+                assert result.cursor is not None, "a SELECT has rows"
+                rows = result.cursor.fetchall()  # of the driver: it has made them already
         except ValueTooLong:
             if limit == 1:
                 raise
@@ -293,10 +295,10 @@ class ReadDatabase:
             table = parse_lines(data, whole, layout.others)
         except SqlValueMisfit as misfit:
             texts = texts_of(data, whole)
-            found = [column[misfit.row].as_py() for column in texts.columns]
-            key = dict(zip(layout.order, found[1:], strict=False))
+            row_values = [column[misfit.row].as_py() for column in texts.columns]
+            key = dict(zip(layout.order, row_values[1:], strict=False))
             at = len(front) + layout.schema.get_field_index(misfit.column)
-            reason = no_value(found[at], layout.schema.field(misfit.column).type)
+            reason = no_value(row_values[at], layout.schema.field(misfit.column).type)
             raise self._refused(SqlValueMisfit(misfit.row, misfit.column, reason), key) from misfit
         assert table.num_rows == number, f"{number} rows came as {table.num_rows} lines"
         places = table.column(0)
@@ -349,9 +351,9 @@ class ReadDatabase:
                     self._limit_time()
                 yield connection
         except sqlite3.Error as error:  # of rows that are asked of the driver itself
-            found = DBAPIError.instance(None, None, error, sqlite3.Error)
-            assert isinstance(found, DBAPIError), "it is one of the driver"
-            raise read_failure(found, self.named, doing, self._timeout_ms) from error
+            wrapped = DBAPIError.instance(None, None, error, sqlite3.Error)
+            assert isinstance(wrapped, DBAPIError), "it is one of the driver"
+            raise read_failure(wrapped, self.named, doing, self._timeout_ms) from error
         except DBAPIError as error:
             raise read_failure(error, self.named, doing, self._timeout_ms) from error
         finally:

@@ -189,9 +189,9 @@ class _SqlSplitEnumerator:
         within = Range(low=position.low, after_low=position.after, high=high)
         starts = [] if high is None else self._starts(within, SPLITS_AT_ONCE + 1)
         all_ranges = [] if high is None else ranges([start for start, _ in starts], high)
-        found, following = position.behind(all_ranges, high, SPLITS_AT_ONCE)
+        new_ranges, following = position.behind(all_ranges, high, SPLITS_AT_ONCE)
         return FoundSplits(
-            splits=self._splits(found, starts),
+            splits=self._splits(new_ranges, starts),
             origin=origin,
             position=msgspec.json.encode(following).decode(),
         )

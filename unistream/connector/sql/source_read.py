@@ -77,12 +77,12 @@ class Pages:
         layout = database.layout(spec.schema, split.column, split.order, there)
 
         def page(split: SqlSplit, limit: int) -> Page | TooLarge | None:
-            found = database.page(layout, split, limit)
-            if isinstance(found, TooLarge):
-                self._limit = found.rows
-            elif found is not None:
-                self._limit = next_limit(found.records.num_rows, found.size)
-            return found
+            next_page = database.page(layout, split, limit)
+            if isinstance(next_page, TooLarge):
+                self._limit = next_page.rows
+            elif next_page is not None:
+                self._limit = next_limit(next_page.records.num_rows, next_page.size)
+            return next_page
 
         for rows, following in pages(split, page, lambda: self._limit):
             yield RowChunk(rows, following)
@@ -102,29 +102,29 @@ def pages(
     if not ordered and split.tie is None:
         split = msgspec.structs.replace(split, tie=())
     while True:
-        found = _fitting(split, page, limit)
-        rows = 0 if found is None else found.records.num_rows
-        is_last = found is None or rows < found.asked
+        fitting = _fitting(split, page, limit)
+        rows = 0 if fitting is None else fitting.records.num_rows
+        is_last = fitting is None or rows < fitting.asked
         if split.tie is not None:
             following = _in_tie(split, rows, is_last=is_last)
-            if found is not None:
-                yield found.records, following
+            if fitting is not None:
+                yield fitting.records, following
             if is_last and not ordered:
                 return
             split = following
             continue
-        if found is None:
+        if fitting is None:
             return
         if is_last or is_unique:
-            split = msgspec.structs.replace(split, after=found.last)
-            yield found.records, split
+            split = msgspec.structs.replace(split, after=fitting.last)
+            yield fitting.records, split
             if is_last:
                 return
-        elif found.ties == rows:
-            split = msgspec.structs.replace(split, tie=found.last, skip=0)
+        elif fitting.ties == rows:
+            split = msgspec.structs.replace(split, tie=fitting.last, skip=0)
         else:
-            split = msgspec.structs.replace(split, after=found.before)
-            yield found.records.slice(0, rows - found.ties), split
+            split = msgspec.structs.replace(split, after=fitting.before)
+            yield fitting.records.slice(0, rows - fitting.ties), split
 
 
 def _fitting(

@@ -220,7 +220,7 @@ def starts(layout: SqlPageLayout, within: Range, rows: int, at_most: int, time_c
     statement = Statement()
     column, name = layout.column, quoted(layout.column)
     timed = bool(time_column) and time_column != column
-    found = _within(statement, column, within)
+    conditions = _within(statement, column, within)
     least = f"min(t) OVER (PARTITION BY (n - 1) / {int(rows)})" if timed else "NULL"
     shown = _value(layout, "least") if timed else "NULL"
     statement.add("SELECT", f"{_value(layout, 'v')}, {shown}", "FROM (SELECT v, n,", least, "AS least FROM (")
@@ -228,7 +228,7 @@ def starts(layout: SqlPageLayout, within: Range, rows: int, at_most: int, time_c
         f"SELECT {name} AS v,", f"{quoted(time_column)} AS t," if timed else "", "row_number() OVER"
     )
     statement.add(f"(ORDER BY {name}) AS n FROM", layout.source)
-    statement.raw(_where(found))
+    statement.raw(_where(conditions))
     statement.add(f") AS a) AS b WHERE (n - 1) % {int(rows)} = 0 ORDER BY n LIMIT {int(at_most)}")
     return statement.clause()
 

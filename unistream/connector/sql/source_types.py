@@ -236,10 +236,10 @@ def parse_lines(
             ),
         )
     except pa.ArrowInvalid as error:
-        found = _BAD_CELL.search(str(error))
-        if found is None:
+        bad_cell = _BAD_CELL.search(str(error))
+        if bad_cell is None:
             raise
-        at, row, reason = int(found[1]), int(found[2]) - 1, found[3]
+        at, row, reason = int(bad_cell[1]), int(bad_cell[2]) - 1, bad_cell[3]
         raise SqlValueMisfit(row, schema.names[at], reason[: 2 * _SHOWN]) from error
     columns = [_as(column, field) for column, field in zip(table.columns, schema, strict=True)]
     return pa.table(columns, schema=schema)
@@ -387,10 +387,10 @@ def _converted(values: Sequence[Any], kind: pa.DataType, kinds: set[type]) -> pa
         return pa.array(days, pa.string()).cast(pa.timestamp(kind.unit)).cast(kind)
     if pa.types.is_temporal(kind):
         return pa.array(values, pa.string()).cast(kind)
-    made = pa.array(values, kind)
+    converted = pa.array(values, kind)
     if pa.types.is_float32(kind):
-        _check_finite(pa.array(values, pa.float64()), made)
-    return made
+        _check_finite(pa.array(values, pa.float64()), converted)
+    return converted
 
 
 def _allowed(kind: pa.DataType) -> set[type]:

@@ -272,22 +272,22 @@ def result_of(ended: BackfillCommandResult) -> dg.MaterializeResult[Any]:
 
 def metadata_of(figures: Figures) -> dict[str, Any]:
     """The metadata of the whole range, also if it is several partitions."""
-    known = {
+    rows_figures = {
         "unistream/table_version": figures.version,
         "unistream/fence_version": figures.fence_version,
         "unistream/job_id": figures.job,
         "unistream/savepoint": figures.savepoint and dg.MetadataValue.path(figures.savepoint),
     }
-    found = {
+    metadata = {
         "unistream/backfill": figures.backfill,
         "unistream/table": figures.table,
         "unistream/range": f"{time_text(figures.from_ms)} to {time_text(figures.to_ms)}",
         "unistream/rows_removed": figures.rows_removed,
         "unistream/rows_added": figures.rows_added,
         "unistream/rows_outside": figures.rows_outside,
-        **{name: value for name, value in known.items() if value is not None},
+        **{name: value for name, value in rows_figures.items() if value is not None},
     }
-    return ordered(found)
+    return ordered(metadata)
 
 
 def _words(

@@ -234,25 +234,25 @@ class _Turn:
         stage, stops = stage_of(tags), tags.get(STOPS_TAG) or tags.get(EARLIER_STOPS_TAG, "")
         while True:
             check_own(watch)  # a step between may have been paused for hours
-            found = self._found(unistream)
-            step, why = next_step(stage, stops, found, self.words)
+            newest = self._found(unistream)
+            step, why = next_step(stage, stops, newest, self.words)
             context.log.info("stream %s: %s; next: %s", self.name, why, self._says(step))
             match step:
                 case DrainStep.FAIL:
                     raise dg.Failure(f"stream {self.name}: {why}")
-                case DrainStep.STOP if found is not None:
-                    stage, stops = DrainStage.STOPPING, found.job
+                case DrainStep.STOP if newest is not None:
+                    stage, stops = DrainStage.STOPPING, newest.job
                     self._working(context, stage, stops)
                     watch.begin(JobId(stops))
                     self._stop(context, unistream, stops)
                 case DrainStep.BETWEEN:
-                    stops = found.job if found is not None and found.was_stopped else stops
+                    stops = newest.job if newest is not None and newest.was_stopped else stops
                     stage = DrainStage.STOPPED
                     self._working(context, stage, stops)
                     watch.begin(JobId(stops))
                     await_starts(context.instance, self.stream, unistream.terminate_timeout_s)
-                    found = self._found(unistream)
-                    if found is not None and found.runs:  # by a run that had begun to start it
+                    newest = self._found(unistream)
+                    if newest is not None and newest.runs:  # by a run that had begun to start it
                         continue
                     if self.between is not None:
                         self.between(context)

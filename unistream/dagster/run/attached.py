@@ -296,8 +296,8 @@ def _end(
 ) -> None:
     """Ends the job, if there is one; raises further interruptions."""
     if isinstance(error, LOST) and starting.done():
-        known = not starting.cancelled() and starting.exception() is None
-        text = f"the job is left as it is; {_runs_on(starting.result())}" if known else _MAY_RUN
+        has_started = not starting.cancelled() and starting.exception() is None
+        text = f"the job is left as it is; {_runs_on(starting.result())}" if has_started else _MAY_RUN
         listener.note(text, is_error=True)
         return
     client = None

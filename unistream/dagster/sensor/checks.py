@@ -120,7 +120,7 @@ def _specs(
     translator: UnistreamTranslator,
 ) -> list[dg.AssetCheckSpec]:
     """The sensor finds all that it needs to evaluate a check in the metadata of its spec."""
-    found = []
+    specs = []
     for asset in sorted(assets.specs, key=lambda spec: spec.key):
         for check, text in limits.texts.items():
             ours: dict[str, Any] = {CHECK: check}
@@ -130,8 +130,8 @@ def _specs(
                 ours[SEVERITY] = severities[check].value
             data = CheckTranslatorData(asset=asset, name=check, description=text)
             spec = translator.get_asset_check_spec(data)
-            found.append(spec.with_metadata({**spec.metadata, **ours}))
-    return found
+            specs.append(spec.with_metadata({**spec.metadata, **ours}))
+    return specs
 
 
 def limits_of(specs: Iterable[dg.AssetCheckSpec]) -> HealthLimits:

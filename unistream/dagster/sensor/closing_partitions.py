@@ -99,17 +99,17 @@ def partitioned(specs: Iterable[dg.AssetSpec], streams: Iterable[dg.AssetKey]) -
     Raises:
         ConfigError: one is not partitioned by time, depends on none of `streams`, or is one of them.
     """
-    known = set(streams)
-    found = []
+    stream_keys = set(streams)
+    assets = []
     for spec in specs:
         name, windows = spec.key.to_user_string(), spec.partitions_def
-        upstream = tuple(dep.asset_key for dep in spec.deps if dep.asset_key in known)
+        upstream = tuple(dep.asset_key for dep in spec.deps if dep.asset_key in stream_keys)
         if not isinstance(windows, dg.TimeWindowPartitionsDefinition):
             raise ConfigError(
                 f"asset {name} is not partitioned by time, so no watermark closes its partitions: give it "
                 "partitions_def=dg.DailyPartitionsDefinition(...), or one by hour, week or month"
             )
-        if spec.key in known:
+        if spec.key in stream_keys:
             raise ConfigError(
                 f"asset {name} is written by a stream, whose run is for no partition: declare another asset "
                 "with deps=[...] on it, and give that"
@@ -119,8 +119,8 @@ def partitioned(specs: Iterable[dg.AssetSpec], streams: Iterable[dg.AssetKey]) -
                 f"asset {name} depends on no asset of this sensor: name the stream whose watermark closes "
                 "its partitions in deps=[...]"
             )
-        found.append(Partitioned(key=spec.key, windows=windows, streams=upstream))
-    return found
+        assets.append(Partitioned(key=spec.key, windows=windows, streams=upstream))
+    return assets
 
 
 def newly_closed(asset: Partitioned, cursor: Cursor, known: Callable[[], Iterable[str]]) -> ClosedPartitions:
@@ -132,16 +132,16 @@ def newly_closed(asset: Partitioned, cursor: Cursor, known: Callable[[], Iterabl
     if lowest is None or None in watermarks:
         return ClosedPartitions((), reached_ms)
     passed: set[str] | None = None
-    found: list[str] = []
+    closed: list[str] = []
     for partition, end_ms in closed_between(asset.windows, reached_ms, lowest):
         if passed is None:
             passed = set(known())
         reached_ms = end_ms
         if partition not in passed:
-            found.append(partition)
-        if len(found) == AT_ONCE_MAX:
+            closed.append(partition)
+        if len(closed) == AT_ONCE_MAX:
             break
-    return ClosedPartitions(tuple(found), reached_ms)
+    return ClosedPartitions(tuple(closed), reached_ms)
 
 
 def closed_between(

@@ -178,17 +178,17 @@ class _CommitTick:
     def perform(self) -> dg.SensorResult:
         reading, unread = self._read()
         self._look(unread)
-        found = reading.visible()
+        visible = reading.visible()
         after = self.before.seen(reading.watermarks, reading.seq)
         steps = {one.key: newly_closed(one, after, _known(self.instance, one)) for one in self.closing}
-        for event in self._materialisations(found):
+        for event in self._materialisations(visible):
             self.instance.report_runless_asset_event(event)
         events: list[Event] = [
             event for key, step in steps.items() for event in _closed(key, step.partitions, after.seq)
         ]
         events += [event for one in self.followed for event in self._observations(one)]
         results = [event for one in self.followed for event in self._results(one)]
-        shown = {key.to_user_string(): (one.rows, one.commits) for key, one in found.items()}
+        shown = {key.to_user_string(): (one.rows, one.commits) for key, one in visible.items()}
         text = reported_text(shown, self.sentences, len(results)) or self._nothing(reading, bool(events))
         if unread is not None:
             text = f"the commits are not known now: {unread}" + (f"; {text}" if events or results else "")
@@ -358,7 +358,7 @@ def _closed(key: dg.AssetKey, partitions: Iterable[str], seq: int) -> Iterable[d
 
 
 def _keys(assets: Sequence[dg.AssetsDefinition], names: Mapping[str, str]) -> dict[Written, dg.AssetKey]:
-    found: dict[Written, dg.AssetKey] = {}
+    keys: dict[Written, dg.AssetKey] = {}
     seen: dict[tuple[str, str], dg.AssetKey] = {}
     for definition in assets:
         step = definition.op.name
@@ -377,5 +377,5 @@ def _keys(assets: Sequence[dg.AssetsDefinition], names: Mapping[str, str]) -> di
                     f"{uid!r} of {written.uri or f'job {written.job!r}'}: "
                     f"{'one table is one asset' if written.uri else 'give their jobs different names'}"
                 )
-            found[written] = spec.key
-    return found
+            keys[written] = spec.key
+    return keys

@@ -93,13 +93,13 @@ def changes(
             return [], ReportedStream(reported.job, reported.end)
         text = f"job {reported.job} is not there any more: {seen.why}"
         return [StreamChange(JobId(reported.job), GONE, text)], ReportedStream(reported.job, GONE)
-    info, found = seen.info, list[StreamChange]()
+    info, changed = seen.info, list[StreamChange]()
     if is_followed(reported, seen):
-        found += _end_of(JobId(reported.job), former, info.job)
+        changed += _end_of(JobId(reported.job), former, info.job)
     now = ReportedStream(info.job, info.state if info.is_terminal else "")
     if (reported.job, reported.end) != (now.job, now.end):
-        found.append(StreamChange(info.job, info.state, state_text(info), info))
-    return found, now
+        changed.append(StreamChange(info.job, info.state, state_text(info), info))
+    return changed, now
 
 
 def is_followed(reported: ReportedStream, seen: Seen) -> bool:

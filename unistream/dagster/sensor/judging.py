@@ -175,29 +175,29 @@ def judged(
         limits: Of the checks.
         now_ms: Wall clock.
     """
-    found = {RUNS: _runs(info)}
+    verdicts = {RUNS: _runs(info)}
     if limits.checkpoint_age_ms is not None:
-        found[CHECKPOINT_AGE] = _checkpoint_age(info, newest, limits.checkpoint_age_ms, now_ms)
+        verdicts[CHECKPOINT_AGE] = _checkpoint_age(info, newest, limits.checkpoint_age_ms, now_ms)
     if limits.restarts is not None:
         text = f"{info.restarts} restarts, allowed {limits.restarts}"
-        found[RESTARTS] = CheckVerdict(info.restarts <= limits.restarts, text, {"restarts": info.restarts})
+        verdicts[RESTARTS] = CheckVerdict(info.restarts <= limits.restarts, text, {"restarts": info.restarts})
     if limits.late_rows is not None:
         late = sum(info.late_rows.values())
         metadata = {"late_rows": late, "by_operator": dg.MetadataValue.json(info.late_rows)}
         text = f"{late} late rows, allowed {limits.late_rows}"
-        found[LATE_ROWS] = CheckVerdict(late <= limits.late_rows, text, metadata)
+        verdicts[LATE_ROWS] = CheckVerdict(late <= limits.late_rows, text, metadata)
     if limits.late_ratio is not None:
-        found[LATE_RATIO] = _late_ratio(info, limits.late_ratio)
+        verdicts[LATE_RATIO] = _late_ratio(info, limits.late_ratio)
     if limits.watermark_lag_ms is not None:
-        found[LAG] = _lag(info, limits.watermark_lag_ms, now_ms)
+        verdicts[LAG] = _lag(info, limits.watermark_lag_ms, now_ms)
     if limits.records_behind is not None:
-        found[RECORDS_BEHIND] = _records_behind(info, limits.records_behind)
+        verdicts[RECORDS_BEHIND] = _records_behind(info, limits.records_behind)
     if limits.dead_letter_ratio is not None:
-        found[DEAD_LETTERS] = _dead_letters(info, limits.dead_letter_ratio)
+        verdicts[DEAD_LETTERS] = _dead_letters(info, limits.dead_letter_ratio)
     if info.incomplete:  # what nobody has counted is not 0
         unknown = CheckVerdict(False, f"it is not known any more: {info.incomplete}", {})
-        found |= dict.fromkeys(COUNTED & found.keys(), unknown)
-    return found
+        verdicts |= dict.fromkeys(COUNTED & verdicts.keys(), unknown)
+    return verdicts
 
 
 def source_rows(info: JobInfo) -> list[SourceRows]:

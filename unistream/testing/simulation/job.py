@@ -115,9 +115,9 @@ def _built(pipeline: Pipeline | Environment, config: Mapping[str, str]) -> Envir
         and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     environment = Environment(config)
-    made = pipeline(environment) if takes else pipeline()
-    if isinstance(made, Environment):
-        return made
+    built = pipeline(environment) if takes else pipeline()
+    if isinstance(built, Environment):
+        return built
     if not takes:
         raise ConfigError("a pipeline function without parameters must return its Environment")
     return environment

@@ -78,7 +78,7 @@ def _hold(verdict: TruthVerdict, sink: str, uid: str, want: OutputRows, have: Ou
         "give it another name.)"
     )
     if columns or not want.rows:
-        found = difference(
+        differing = difference(
             uid,
             names or have.columns,
             _picked(want.rows, [(column.there, column.is_float) for column in columns]),
@@ -86,10 +86,10 @@ def _hold(verdict: TruthVerdict, sink: str, uid: str, want: OutputRows, have: Ou
             if columns
             else have.rows,
         )
-        if found is not None:
-            verdict.differences.append(found)
+        if differing is not None:
+            verdict.differences.append(differing)
             verdict.wrong.append(
-                f"{sink} shows other rows than those that reach it, without any fault\n{found}\n{hint}"
+                f"{sink} shows other rows than those that reach it, without any fault\n{differing}\n{hint}"
             )
     elif len(want.rows) != len(have.rows):
         verdict.wrong.append(

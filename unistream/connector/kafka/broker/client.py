@@ -128,25 +128,25 @@ class KafkaClient:
             Unreachable: a broker did not answer.
         """
         wanted = {name: led.get(name, ()) for name in read}
-        found: dict[str, Topic] = {}
+        topics: dict[str, Topic] = {}
         deadline = time.monotonic() + DELETED_AFTER_S
         while True:
-            left = {name: partitions for name, partitions in wanted.items() if name not in found}
-            found |= {name: topic for name, topic in self._find(left).items() if topic is not None}
-            missing = sorted(wanted.keys() - found.keys())
+            left = {name: partitions for name, partitions in wanted.items() if name not in topics}
+            topics |= {name: topic for name, topic in self._find(left).items() if topic is not None}
+            missing = sorted(wanted.keys() - topics.keys())
             if not missing:
                 break
             if time.monotonic() > deadline:
                 raise deleted(missing[0], self._servers)
             time.sleep(DELETED_RETRY_S)
-        for name, topic in found.items():
-            for one in sorted(read[name]):
-                if not same_topic(one, topic.id):
-                    raise created_again(name, self._servers, read=one, now=topic.id)
+        for name, topic in topics.items():
+            for topic_id in sorted(read[name]):
+                if not same_topic(topic_id, topic.id):
+                    raise created_again(name, self._servers, read=topic_id, now=topic.id)
             gone = set(wanted[name]) - set(topic.partitions)
             if gone:
                 raise without_partitions(name, self._servers, gone)
-        return found
+        return topics
 
     def _find(self, topics: Mapping[str, Collection[int]]) -> dict[str, Topic | None]:
         """Looks topics up by name; None: a broker has no such topic, or two brokers have different ones."""
@@ -278,8 +278,8 @@ class KafkaClient:
         try:
             yield
         except errors.OffsetOutOfRangeError as error:
-            [(found, offset)] = list(error.args[0].items())[:1]
-            position = KafkaPosition(topic=found.topic, partition=found.partition, offset=offset)
+            [(partition, offset)] = list(error.args[0].items())[:1]
+            position = KafkaPosition(topic=partition.topic, partition=partition.partition, offset=offset)
             first, end = self.bounds([position.place])[position.place]
             raise out_of_range(position, first, end) from error
         except REFUSED as error:

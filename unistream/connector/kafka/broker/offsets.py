@@ -189,11 +189,11 @@ def _committed(
             'commit one, or say what counts then: "committed-or-earliest" or "committed-or-latest"'
         )
     edge = 0 if otherwise == EARLIEST else 1
-    found = {}
+    offsets = {}
     for place in places:
         offset = answers.committed.get(place)
-        found[place] = answers.bounds[place][edge] if offset is None else offset
-    return found
+        offsets[place] = answers.bounds[place][edge] if offset is None else offset
+    return offsets
 
 
 def _check_exists(start: Offsets, place: Place, offset: int, answers: PartitionOffsets) -> None:

@@ -46,10 +46,10 @@ def change_record(
     for attempt in range(CHANGES_MAX):
         with contextlib.suppress(Fenced):  # somebody else has begun a change
             producer = producing.begin(transactional_id, CHANGE_TIMEOUT_MS)
-            found = producing.noted(group, topic, settled=True)
-            new = decide(found)
+            noted = producing.noted(group, topic, settled=True)
+            new = decide(noted)
             if new is None:
-                return found
+                return noted
             producing.record(transactional_id, producer, group, topic, new[0], note=new[1])
             crash_point("kafka.line_written")
             if producing.end(transactional_id, producer, commit=True) is TransactionEnd.DONE:

@@ -78,15 +78,15 @@ class Producing(BrokerConnections):
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,
         )
-        [found] = (await self.sent(request, None)).topics
-        error = kafka_errors.for_code(found.error_code)
+        [topic] = (await self.sent(request, None)).topics
+        error = kafka_errors.for_code(topic.error_code)
         if error is kafka_errors.UnknownTopicOrPartitionError:
             raise NotFound(f"topic {name!r} does not exist at {self.servers}")
-        if found.error_code:
+        if topic.error_code:
             raise error(name)
-        has_id = found.topic_id is not None and found.topic_id.int
-        leaders = {part.partition_index: part.leader_id for part in found.partitions}
-        return TopicState(str(found.topic_id) if has_id else "", leaders)
+        has_id = topic.topic_id is not None and topic.topic_id.int
+        leaders = {part.partition_index: part.leader_id for part in topic.partitions}
+        return TopicState(str(topic.topic_id) if has_id else "", leaders)
 
     def setting(self, kind: str, name: str, key: str) -> str | None:
         """A setting of a "topic" or of a "broker" (any one, by ""). None: it may not be read."""
@@ -188,9 +188,9 @@ class Producing(BrokerConnections):
                 max_version=3,
             )
             answer = await self.sent(offsets, await self.coordinator(group, CoordinatorType.GROUP))
-            for found in answer.topics:
-                for one in found.partitions:
-                    self.check(one.error_code, group, CoordinatorType.GROUP)
+            for of_topic in answer.topics:
+                for of_partition in of_topic.partitions:
+                    self.check(of_partition.error_code, group, CoordinatorType.GROUP)
 
         self.answered(f"recording a commit in group {group!r}", ask)
 
@@ -229,13 +229,13 @@ class Producing(BrokerConnections):
             max_version=8,
         )
         answer = await self.sent(request, await self.coordinator(group, CoordinatorType.GROUP))
-        [found] = answer.groups
-        self.check(found.error_code, group, CoordinatorType.GROUP)
-        for of_topic in found.topics:
-            for one in of_topic.partitions:
-                self.check(one.error_code, group, CoordinatorType.GROUP)
-                if one.committed_offset >= 0:
-                    return GroupOffset(int(one.committed_offset), one.metadata or "")
+        [group_offsets] = answer.groups
+        self.check(group_offsets.error_code, group, CoordinatorType.GROUP)
+        for of_topic in group_offsets.topics:
+            for of_partition in of_topic.partitions:
+                self.check(of_partition.error_code, group, CoordinatorType.GROUP)
+                if of_partition.committed_offset >= 0:
+                    return GroupOffset(int(of_partition.committed_offset), of_partition.metadata or "")
         return None
 
     async def produce(
@@ -260,13 +260,13 @@ class Producing(BrokerConnections):
         answer = await self.sent(request, node)
         if answer is None:  # acks=0: there is none
             return
-        for found in answer.responses:
-            for one in found.partition_responses:
-                error = kafka_errors.for_code(one.error_code)
+        for of_topic in answer.responses:
+            for of_partition in of_topic.partition_responses:
+                error = kafka_errors.for_code(of_partition.error_code)
                 if error is kafka_errors.DuplicateSequenceNumberError:
                     continue
-                if one.error_code:
-                    raise error(one.error_message or f"{topic}-{partition}")
+                if of_partition.error_code:
+                    raise error(of_partition.error_message or f"{topic}-{partition}")
 
     def end(self, transactional_id: str, producer: ProducerId, *, commit: bool) -> TransactionEnd:
         """Ends a transaction; safe to repeat with the same argument.
@@ -340,7 +340,7 @@ class Producing(BrokerConnections):
     ) -> dict[TopicPartition, list[tuple[ProducerId, int, bool]]]:
         """Who writes to a partition: producer, epoch of the coordinator that ended its last transaction, and
         whether one is open. Raises ConfigError: it may not be read."""
-        found = self.asked(
+        states = self.asked(
             "looking at the producers of partitions", lambda admin: admin.describe_producers(partitions)
         )
         return {
@@ -352,7 +352,7 @@ class Producing(BrokerConnections):
                 )
                 for one in state.active_producers
             ]
-            for partition, state in found.items()
+            for partition, state in states.items()
         }
 
     def mark(self, partition: TopicPartition, producer: ProducerId, coordinator_epoch: int) -> None:
@@ -373,10 +373,10 @@ class Producing(BrokerConnections):
         async def ask() -> None:
             leader = (await self.find_topic(partition.topic)).leaders[partition.partition]
             answer = await self.sent(WriteTxnMarkersRequest(markers=[marker], max_version=1), leader)
-            for one in answer.markers:
-                for topic in one.topics:
-                    for found in topic.partitions:
-                        self.check(found.error_code, None)
+            for of_marker in answer.markers:
+                for topic in of_marker.topics:
+                    for of_partition in topic.partitions:
+                        self.check(of_partition.error_code, None)
 
         self.run(ask)
 

@@ -239,9 +239,9 @@ def _decimals(data: UInt8s, starts: Int64s, lengths: Int64s, valid: pa.BooleanAr
     signs = np.where((lengths > 0) & (data[np.where(lengths > 0, starts, -1)] >= 0x80), 0xFF, 0)
     digits = np.where(inside, data[places], signs[:, None]).astype(np.uint8)
     buffers = [valid.buffers()[1] if not there.all() else None, pa.py_buffer(digits)]
-    found = pa.Array.from_buffers(kind, len(lengths), buffers)
-    found.validate(full=True)
-    return found
+    decimals = pa.Array.from_buffers(kind, len(lengths), buffers)
+    decimals.validate(full=True)
+    return decimals
 
 
 def _objects(column: pa.Array) -> tuple[pa.Array, pa.Array, Int64s]:

@@ -79,21 +79,21 @@ class DebeziumDecoder:
     def decode(self, framed: Framed) -> Decoded:
         rows = np.flatnonzero(framed.value_lengths >= 0)
         starts, lengths = framed.value_starts[rows], framed.value_lengths[rows]
-        found = self._envelope.read(framed.data, starts, lengths)
-        starts, lengths = starts[found.rows], lengths[found.rows]
-        places, sizes = found.raw[PAYLOAD]
+        envelopes = self._envelope.read(framed.data, starts, lengths)
+        starts, lengths = starts[envelopes.rows], lengths[envelopes.rows]
+        places, sizes = envelopes.raw[PAYLOAD]
         wrapped = sizes >= 0
         starts, lengths = np.where(wrapped, places, starts), np.where(wrapped, sizes, lengths)
-        schema_starts, schema_sizes = found.raw[SCHEMA]
+        schema_starts, schema_sizes = envelopes.raw[SCHEMA]
         texts = binary_array(framed.data, schema_starts, np.where(wrapped, schema_sizes, -1))
         schemas = texts.dictionary_encode()
         codes = np.asarray(pc.fill_null(schemas.indices, -1))
-        parts = [Decoded(self._no_rows(), np.empty(0, np.int64), found.bad, found.reasons)]
+        parts = [Decoded(self._no_rows(), np.empty(0, np.int64), envelopes.bad, envelopes.reasons)]
         for code in np.unique(codes).tolist():
             of_it = np.flatnonzero(codes == code)
             changes = self._changes(None if code < 0 else schemas.dictionary[code].as_py())
             part = changes.decode(framed.data, starts[of_it], lengths[of_it])
-            parts.append(part.at(found.rows[of_it]))
+            parts.append(part.at(envelopes.rows[of_it]))
         return merged(self._schema, [part for part in parts if len(part.rows) or len(part.bad)]).at(rows)
 
     def close(self) -> None:

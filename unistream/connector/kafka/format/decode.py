@@ -149,15 +149,15 @@ class RecordDecoder:
             UserCodeError: a bad record, with topic, partition and offset (`on_bad_record="fail"`).
             ConfigError, Unreachable: a registry of schemas refuses, or does not answer.
         """
-        found = self.read(framed, topic, partition)
-        bad, letters = len(found.bad), None
+        decoded = self.read(framed, topic, partition)
+        bad, letters = len(decoded.bad), None
         if bad and self._on_bad == "fail":
-            raise _bad_record(framed, topic, partition, int(found.bad[0]), found.reasons[0].as_py())
+            raise _bad_record(framed, topic, partition, int(decoded.bad[0]), decoded.reasons[0].as_py())
         if bad and self._on_bad == "dead-letter":
-            letters = _dead_letters(framed, topic, partition, found.bad, found.reasons)
+            letters = _dead_letters(framed, topic, partition, decoded.bad, decoded.reasons)
         return PartitionRows(
-            found.records,
-            pa.array(found.framed.timestamps),
+            decoded.records,
+            pa.array(decoded.framed.timestamps),
             letters,
             skipped=bad if self._on_bad == "skip" else 0,
             tombstones=0

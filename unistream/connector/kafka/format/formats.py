@@ -97,8 +97,8 @@ def bytes_decoder(
     if kind in BY_REGISTRY:
         if registry is None:
             raise ConfigError(f'format="{kind}" needs a registry: schema_registry="http://HOST:PORT"')
-        made = RegistryAvroDecoder if kind == "avro-confluent" else RegistryProtobufDecoder
-        return made(schema, registry)
+        registry_decoder = RegistryAvroDecoder if kind == "avro-confluent" else RegistryProtobufDecoder
+        return registry_decoder(schema, registry)
     if kind in _DECLARED:
         declared, decoder, needs = _DECLARED[kind]
         if not isinstance(message, declared):

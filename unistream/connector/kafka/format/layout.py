@@ -91,21 +91,25 @@ def checked_layout(
 ) -> KafkaRowLayout:
     """The layout that the arguments of a source describe. Raises ConfigError: they contradict each other."""
     keys = _checked_keys(schema, key_format, key_fields, key_fields_prefix)
-    found = dict(metadata or {})
+    metadata_of = dict(metadata or {})
     there = METADATA | (CHANGE_METADATA if format == DEBEZIUM else {})
-    for column, what in found.items():
+    for column, what in metadata_of.items():
         if what not in there:
             raise ConfigError(
                 f"metadata: column {column!r} cannot have {what!r}; there is {', '.join(there)}"
             )
-    both = sorted(set(keys) & set(found))
+    both = sorted(set(keys) & set(metadata_of))
     if both:
         raise ConfigError(f"column {both[0]!r} is both a field of the key and metadata; name it once")
     if format == BYTES:
-        found |= {name: name for name in _of_bytes(schema, {*keys, *found})}
-    rows = _with_metadata(schema, found, there)
-    changes = {column: found.pop(column) for column in list(found) if found[column] in CHANGE_METADATA}
-    value = pa.schema([field for field in rows if field.name not in keys and field.name not in found])
+        metadata_of |= {name: name for name in _of_bytes(schema, {*keys, *metadata_of})}
+    rows = _with_metadata(schema, metadata_of, there)
+    changes = {
+        column: metadata_of.pop(column)
+        for column in list(metadata_of)
+        if metadata_of[column] in CHANGE_METADATA
+    }
+    value = pa.schema([field for field in rows if field.name not in keys and field.name not in metadata_of])
     kept: Tombstones = tombstones if tombstones is not None else ("row" if format == BYTES else "skip")
     if kept not in TOMBSTONES:
         raise ConfigError(f"tombstones must be one of {', '.join(TOMBSTONES)}, not {tombstones!r}")
@@ -119,7 +123,7 @@ def checked_layout(
         value=value,
         key=pa.schema([schema.field(name).with_name(name.removeprefix(key_fields_prefix)) for name in keys]),
         key_columns=keys,
-        metadata=found,
+        metadata=metadata_of,
         changes=changes,
         tombstones=kept,
     )
@@ -172,9 +176,9 @@ def _with_metadata(
             continue
         field = schema.field(at)
         if field.type not in kinds:
-            known = " or ".join(map(str, kinds))
+            types = " or ".join(map(str, kinds))
             raise ConfigError(
-                f"column {column!r} has the {what} of a record, which is {known}, not {field.type}"
+                f"column {column!r} has the {what} of a record, which is {types}, not {field.type}"
             )
         if what in MAY_BE_NULL and not field.nullable:
             raise ConfigError(f"column {column!r} is declared not nullable, but a record may have no {what}")

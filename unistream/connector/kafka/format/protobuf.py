@@ -93,8 +93,8 @@ class RegistryProtobufDecoder:
                 reason = f"schema {number} of the registry: {problem}"
                 parts.append(Decoded.refused(self._schema, rows, reason))
             else:
-                found = plan.decode(shifted(framed.at(rows), sizes[rows]), self._schema)
-                parts.append(found.at(rows))
+                decoded = plan.decode(shifted(framed.at(rows), sizes[rows]), self._schema)
+                parts.append(decoded.at(rows))
         return merged(self._schema, parts)
 
     def _planned(self, number: int, path: tuple[int, ...]) -> ProtobufPlan:
@@ -152,11 +152,11 @@ def parsed(
         begins = ends - counts
         _kernels().parse(data, starts, lengths, fields, first, values, sizes, valid, bad, begins, elements)
     lists, low = [], 0
-    for one, of_rows in zip(tables.lists, counts, strict=True):
+    for element, of_rows in zip(tables.lists, counts, strict=True):
         taken = slice(low, low + int(of_rows.sum()))
-        found, broken = _elements(data, elements[0, taken], elements[1, taken], one)
+        elements_of, broken = _elements(data, elements[0, taken], elements[1, taken], element)
         wrong[np.repeat(np.arange(count), of_rows)[broken]] = True
-        lists.append(List(np.concatenate([[0], np.cumsum(of_rows)]), found))
+        lists.append(List(np.concatenate([[0], np.cumsum(of_rows)]), elements_of))
         low = taken.stop
     valid[:, wrong] = 0
     return ParsedMessages(data, values, sizes, valid, lists), wrong
@@ -225,10 +225,10 @@ class ParsedMessages:
         offsets, mask = taken.offsets[rows.start : rows.stop + 1] - low, pa.array(~there)
         within, each = slice(low, high), np.ones(high - low, bool)
         if not pa.types.is_map(wanted):
-            made = pa.LargeListArray if pa.types.is_large_list(wanted) else pa.ListArray
+            list_array = pa.LargeListArray if pa.types.is_large_list(wanted) else pa.ListArray
             values = taken.found.column(node.node, wanted.value_type, within, each)
-            places = pa.array(offsets, pa.int64() if made is pa.LargeListArray else pa.int32())
-            return made.from_arrays(places, values, type=wanted, mask=mask)
+            places = pa.array(offsets, pa.int64() if list_array is pa.LargeListArray else pa.int32())
+            return list_array.from_arrays(places, values, type=wanted, mask=mask)
         entry = node.node
         assert isinstance(entry, Message), "so it is on the wire"
         value = entry.fields["value"]

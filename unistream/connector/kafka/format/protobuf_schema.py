@@ -245,8 +245,8 @@ def described_by(encoded: str, used: Sequence[tuple[str, str]], path: Sequence[i
             file = FileDescriptorProto.FromString(base64.b64decode(content, validate=True))
             file.name = name or "schema.proto"
             files.append(file)
-        found = list(_pool(files).FindFileByName("schema.proto").message_types_by_name.values())
-        messages = {one.name: one for one in found}
+        descriptors = list(_pool(files).FindFileByName("schema.proto").message_types_by_name.values())
+        messages = {one.name: one for one in descriptors}
         at = files[-1].message_type[path[0]]
         descriptor = messages[at.name]
         for index in path[1:]:
@@ -279,8 +279,8 @@ def _pool(files: Sequence[Any]) -> Any:
         given.add(name)
         file = FileDescriptorProto()
         default.FindFileByName(name).CopyToProto(file)
-        for one in file.dependency:
-            add_known(one)
+        for dependency in file.dependency:
+            add_known(dependency)
         pool.AddSerializedFile(file.SerializeToString())
 
     for file in files:

@@ -125,15 +125,15 @@ class KafkaCommitter:
         self._claim([one for one, _ in given if self._key(one) not in self._done], request.checkpoint_id)
         before = self._committed_before([one for one, _ in given], request.checkpoint_id)
         rows, lost = 0, []
-        for one, payload in given:
-            if one in before:
-                self._end_rival(one)
-            elif (ended := self._commit(one)) is TransactionEnd.DONE:
-                rows += one.rows
-                self._unmarked.append(one)
+        for transaction, payload in given:
+            if transaction in before:
+                self._end_rival(transaction)
+            elif (ended := self._commit(transaction)) is TransactionEnd.DONE:
+                rows += transaction.rows
+                self._unmarked.append(transaction)
             else:
-                lost.append(_Lost(one, payload, ended))
-            self._remember(one)
+                lost.append(_Lost(transaction, payload, ended))
+            self._remember(transaction)
         if lost and self._on_lost == "fail":
             raise ConfigError(_sentence(lost[0], request))
         self._remembered = self._line.remembered()
@@ -278,17 +278,20 @@ class KafkaCommitter:
         if self._on_lost != "fail" or not is_old:
             return
         lost = list[_Lost]()
-        for one in todo:
-            ended = self._producing.ended(one.transactional_id, one.producer)
-            if ended is TransactionEnd.DONE or self._recorded(self._subtask(one)) >= one.label > 0:
+        for transaction in todo:
+            ended = self._producing.ended(transaction.transactional_id, transaction.producer)
+            if (
+                ended is TransactionEnd.DONE
+                or self._recorded(self._subtask(transaction)) >= transaction.label > 0
+            ):
                 return  # an earlier attempt has begun to commit it
             if ended is not None:
-                lost.append(_Lost(one, b"", ended))
+                lost.append(_Lost(transaction, b"", ended))
         if not lost:
             return
         if not self._context.checkpointing:  # the next run writes all of it again
-            for one in todo:
-                self._producing.end(one.transactional_id, one.producer, commit=False)
+            for transaction in todo:
+                self._producing.end(transaction.transactional_id, transaction.producer, commit=False)
             raise open_too_long(self._topic, lost[0].committable.timeout_ms)
         raise ConfigError(_sentence(lost[0], request))
 
@@ -349,22 +352,22 @@ def committer_of(committables: Sequence[bytes]) -> KafkaCommitter:
 
 
 def _sentence(lost: _Lost, request: CommitRequest) -> str:
-    one = lost.committable
-    began = datetime.fromtimestamp(one.began_ms / 1000, UTC).isoformat(timespec="seconds")
-    rows = f"{one.rows:,} rows of checkpoint {request.checkpoint_id}"
+    transaction = lost.committable
+    began = datetime.fromtimestamp(transaction.began_ms / 1000, UTC).isoformat(timespec="seconds")
+    rows = f"{transaction.rows:,} rows of checkpoint {request.checkpoint_id}"
     if lost.ended is TransactionEnd.FORGOTTEN:
         return (
-            f"topic {one.topic!r}: whether {rows} were committed is not known any more: the broker has "
-            f"forgotten their transaction {one.transactional_id!r}, begun at {began}, and the record of its "
-            "commit, as it does after a week without use. They are there if the job was stopped with a "
-            "savepoint, which commits before it ends, and lost if it died before that: look into the topic, "
-            "then go on without writing them (again) by on_lost='drop', or start from an older snapshot with "
-            "on_rewind='allow_duplicates', with which the rows behind it come twice"
+            f"topic {transaction.topic!r}: whether {rows} were committed is not known any more: the broker "
+            f"has forgotten their transaction {transaction.transactional_id!r}, begun at {began}, and the "
+            "record of its commit, as it does after a week without use. They are there if the job was "
+            "stopped with a savepoint, which commits before it ends, and lost if it died before that: look "
+            "into the topic, then go on without writing them (again) by on_lost='drop', or start from an "
+            "older snapshot with on_rewind='allow_duplicates', with which the rows behind it come twice"
         )
-    timeout_s = one.timeout_ms // 1000
+    timeout_s = transaction.timeout_ms // 1000
     return (
-        f"topic {one.topic!r}: {rows} are lost: the "
-        f"broker has aborted their transaction {one.transactional_id!r}, begun at {began}, before it was "
+        f"topic {transaction.topic!r}: {rows} are lost: the broker has aborted their transaction "
+        f"{transaction.transactional_id!r}, begun at {began}, before it was "
         f"committed (transaction_timeout, {timeout_s} s). Start from an older snapshot with "
         "on_rewind='allow_duplicates', with which the rows behind it come twice, or go on without them by "
         "on_lost='drop'"

@@ -75,8 +75,8 @@ def _object(value: bytes, topic: str, partition: int, offset: int) -> dict[str, 
 
 def _records(client: KafkaClient, decoder: RecordDecoder, topic: str) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yields the records of each partition, in the columns of _RECORD, up to where it ends now."""
-    found = client.topic(topic)
-    bounds = client.bounds([(topic, partition) for partition in found.partitions])
+    described = client.topic(topic)
+    bounds = client.bounds([(topic, partition) for partition in described.partitions])
     left = {
         place: KafkaPosition(topic=topic, partition=place[1], offset=first, stop=end)
         for place, (first, end) in bounds.items()

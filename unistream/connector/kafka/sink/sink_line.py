@@ -90,8 +90,8 @@ class TopicLine:
         self._topic = topic
         self._where = f"topic {topic!r}"
         self._context = context
-        known = None if remembered is None else Followed(remembered.job, remembered.until)
-        self._line = SinkLine(self._where, context, str, known)
+        followed = None if remembered is None else Followed(remembered.job, remembered.until)
+        self._line = SinkLine(self._where, context, str, followed)
         self._last: Last | None = None
         self._seen = {context.job, context.predecessor, ""}  # jobs that are no rivals
         self._has_looked = False

@@ -99,8 +99,8 @@ class KafkaSinkWriter:
             acks = -1 if target.awaited else 1
             self._sender = Sender(self._producing, target.topic, self._topic, acks=acks)
             self._encoder = Encoder(target.layout, self._sender.partitions, look=self._partitions_now)
-            found = self._producing.setting("topic", target.topic, "max.message.bytes")
-            self._bytes_max = None if found is None else int(found)  # None: it may not be read
+            setting = self._producing.setting("topic", target.topic, "max.message.bytes")
+            self._bytes_max = None if setting is None else int(setting)  # None: it may not be read
             self._batch_bytes = self._batch_limit()
             if target.transactional:
                 self._open_transactional()
