@@ -11,7 +11,7 @@ import msgspec
 from tests.support.mutants import Mutant
 from tests.support.mutants_shared import Patch
 from unistream.core.task import BarrierSettings
-from unistream.model.snapshot import ListMode, ListState
+from unistream.model.snapshot import ListMode, OperatorListState
 from unistream.operator.sink import Committables
 from unistream.operator.window import FIRED, FIRED_TABLE, WindowAggregate
 
@@ -29,7 +29,7 @@ def fired_of_another() -> list[Patch]:
             return snapshot
         keyed = {name: one for name, one in snapshot.keyed.items() if name != FIRED}
         copy = msgspec.msgpack.encode(max(table.column(FIRED_TABLE.columns[0]).to_pylist()))
-        lists = {**snapshot.lists, FIRED: ListState(ListMode.BROADCAST, (copy,))}
+        lists = {**snapshot.lists, FIRED: OperatorListState(ListMode.BROADCAST, (copy,))}
         return replace(snapshot, keyed=keyed, lists=lists)
 
     return [(WindowAggregate, "snapshot_state", snapshot_state)]

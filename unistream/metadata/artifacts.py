@@ -9,7 +9,7 @@ from sqlalchemy import Select, delete, exists, select
 
 from unistream.base.ids import JobId, LeaderEpoch
 from unistream.metadata import tables as t
-from unistream.metadata.database import Database, fields, without
+from unistream.metadata.database import MetadataDatabase, fields, without
 from unistream.port.metadata import PAGE_ROWS, ArtifactRecord
 
 _UNUSED = ~exists().where(t.artifact_uses.c.sha256 == t.artifacts.c.sha256)
@@ -18,7 +18,7 @@ _UNUSED = ~exists().where(t.artifact_uses.c.sha256 == t.artifacts.c.sha256)
 class SqlArtifacts:
     """`port.metadata.Artifacts`. A use ends when the row of its job is pruned."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: MetadataDatabase) -> None:
         self._database = database
 
     def use(self, job: JobId, artifact: ArtifactRecord, epoch: LeaderEpoch) -> None:

@@ -9,11 +9,11 @@ from sqlalchemy import Connection, Row, select
 
 from unistream.base.ids import NO_CLUSTER, ClusterId
 from unistream.metadata import tables as t
-from unistream.metadata.database import Database, fields
+from unistream.metadata.database import MetadataDatabase, fields
 from unistream.port.metadata import ClusterRecord, JobRecord
 
 
-def record_cluster(database: Database, record: ClusterRecord) -> None:
+def record_cluster(database: MetadataDatabase, record: ClusterRecord) -> None:
     """See `MetadataStore.record_cluster`."""
     values = fields(record)
     row = database.insert(t.clusters).values(values)
@@ -24,13 +24,13 @@ def record_cluster(database: Database, record: ClusterRecord) -> None:
         connection.execute(row.on_conflict_do_update(index_elements=["cluster"], set_=changed, where=mine))
 
 
-def read_clusters(database: Database, limit: int) -> Sequence[ClusterRecord]:
+def read_clusters(database: MetadataDatabase, limit: int) -> Sequence[ClusterRecord]:
     """See `MetadataStore.clusters`."""
     newest = select(t.clusters).order_by(t.clusters.c.heartbeat_ms.desc()).limit(limit)
     return [_cluster(row) for row in database.rows(newest)]
 
 
-def read_cluster(database: Database, cluster: ClusterId) -> ClusterRecord | None:
+def read_cluster(database: MetadataDatabase, cluster: ClusterId) -> ClusterRecord | None:
     """See `MetadataStore.cluster`."""
     found = database.rows(select(t.clusters).where(t.clusters.c.cluster == cluster))
     return _cluster(found[0]) if found else None

@@ -9,14 +9,14 @@ from sqlalchemy import Connection, Row, func, insert, select
 
 from unistream.base.ids import JobId, LeaderEpoch
 from unistream.metadata import tables as t
-from unistream.metadata.database import Database, fields, without
+from unistream.metadata.database import MetadataDatabase, fields, without
 from unistream.model.positions import decode_positions, encode_positions
 from unistream.port.metadata import CommitRecord, OutboxRecord, SinkTotals
 
 _KEY = ("job", "sink_uid", "checkpoint_id")
 
 
-def record_commit(database: Database, record: CommitRecord, epoch: LeaderEpoch) -> int | None:
+def record_commit(database: MetadataDatabase, record: CommitRecord, epoch: LeaderEpoch) -> int | None:
     """See `MetadataStore.record_commit`. The outbox has a row for what is new in it."""
     positions = encode_positions(record.positions) if record.positions else None
     values = {**fields(record), "positions": positions}
@@ -42,7 +42,7 @@ def _is_news(connection: Connection, key: dict[str, Any], record: CommitRecord) 
     return pruned_to is None or record.checkpoint_id > pruned_to
 
 
-def read_commits(database: Database, job: JobId, limit: int) -> Sequence[CommitRecord]:
+def read_commits(database: MetadataDatabase, job: JobId, limit: int) -> Sequence[CommitRecord]:
     """See `MetadataStore.commits`."""
     c = t.commits
     newest = select(c).where(c.c.job == job).order_by(c.c.checkpoint_id.desc(), c.c.sink_uid.desc())
@@ -57,7 +57,7 @@ def _commit(values: dict[str, Any]) -> CommitRecord:
     return CommitRecord(**values, positions=decode_positions(text, where) if text else ())
 
 
-def read_sinks(database: Database, job: JobId) -> dict[str, SinkTotals]:
+def read_sinks(database: MetadataDatabase, job: JobId) -> dict[str, SinkTotals]:
     """See `MetadataStore.sinks`."""
     c, p = t.commits.c, t.pruned_commits
     totals = select(
@@ -85,7 +85,7 @@ def _together(parts: Sequence[Row[Any]]) -> SinkTotals:
     )
 
 
-def read_outbox(database: Database, after: int, limit: int) -> Sequence[OutboxRecord]:
+def read_outbox(database: MetadataDatabase, after: int, limit: int) -> Sequence[OutboxRecord]:
     """See `MetadataStore.outbox`."""
     o = t.outbox
     page = select(o).where(o.c.seq > after).order_by(o.c.seq).limit(limit)

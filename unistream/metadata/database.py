@@ -29,7 +29,7 @@ _NO_FILE: Final = "was removed"
 _OTHER_FILE: Final = "was replaced by another file"
 
 
-class Database:
+class MetadataDatabase:
     """Thread-safe. Each transaction is short and on a pooled connection. `is_ensured`: its schema is known to
     be there, or to be for others to make; False: `recover` makes it."""
 

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Row, case, func, select
 
 from unistream.base.ids import AttemptId, ClusterId, JobId, LeaderEpoch, VertexId
 from unistream.metadata import tables as t
-from unistream.metadata.database import Database, storable, without
+from unistream.metadata.database import MetadataDatabase, storable, without
 from unistream.port.metadata import ArchiveRecord, AttemptLine, HistoryPlace, JobLine, JobRecord, PastJobs
 
 TERMINAL_STATES = ("FINISHED", "CANCELED", "FAILED", "SUSPENDED")
@@ -29,7 +29,7 @@ _LAST_ERROR = (
 _FAILURE = case((t.jobs.c.state == FAILED, _LAST_ERROR)).label("failure")
 
 
-def read_history(database: Database, limit: int) -> Sequence[JobLine]:
+def read_history(database: MetadataDatabase, limit: int) -> Sequence[JobLine]:
     """See `MetadataStore.history`. Subtasks of an archive that is not of the job's last end do not count."""
     j, a = t.jobs.c, t.archives.c
     of_its_end = (a.job == j.job) & (a.ended_ms == j.ended_ms)
@@ -39,7 +39,7 @@ def read_history(database: Database, limit: int) -> Sequence[JobLine]:
 
 
 def search_history(
-    database: Database, wanted: PastJobs, limit: int, before: HistoryPlace | None
+    database: MetadataDatabase, wanted: PastJobs, limit: int, before: HistoryPlace | None
 ) -> Sequence[JobLine]:
     """See `MetadataStore.search`."""
     j, a = t.jobs.c, t.archives.c
@@ -81,7 +81,7 @@ def _line(row: Row[Any], *left_out: str) -> JobLine:
     return JobLine(JobRecord(**without(row, "tasks", "failure", *left_out)), tasks, row.failure)
 
 
-def read_unended(database: Database, cluster: ClusterId, limit: int) -> Sequence[JobRecord]:
+def read_unended(database: MetadataDatabase, cluster: ClusterId, limit: int) -> Sequence[JobRecord]:
     """See `MetadataStore.unended`."""
     j = t.jobs.c
     found = select(t.jobs).where(j.cluster == cluster, j.ended_ms.is_(None) | (j.state == SUSPENDED))
@@ -89,7 +89,7 @@ def read_unended(database: Database, cluster: ClusterId, limit: int) -> Sequence
     return [JobRecord(**without(row, "leader_epoch")) for row in rows]
 
 
-def record_archive(database: Database, record: ArchiveRecord, epoch: LeaderEpoch) -> None:
+def record_archive(database: MetadataDatabase, record: ArchiveRecord, epoch: LeaderEpoch) -> None:
     """See `MetadataStore.record_archive`."""
     changed = {
         "format": record.format,
@@ -101,7 +101,7 @@ def record_archive(database: Database, record: ArchiveRecord, epoch: LeaderEpoch
         database.upsert(connection, t.archives, {"job": record.job}, changed, epoch)
 
 
-def read_archive(database: Database, job: JobId) -> ArchiveRecord | None:
+def read_archive(database: MetadataDatabase, job: JobId) -> ArchiveRecord | None:
     """See `MetadataStore.archive`."""
     found = database.rows(select(t.archives).where(t.archives.c.job == job))
     if not found:
@@ -110,7 +110,7 @@ def read_archive(database: Database, job: JobId) -> ArchiveRecord | None:
     return ArchiveRecord(**{**row, "tasks": msgspec.json.decode(row["tasks"], type=dict[str, int])})
 
 
-def read_attempts(database: Database, job: JobId, limit: int) -> Sequence[AttemptLine]:
+def read_attempts(database: MetadataDatabase, job: JobId, limit: int) -> Sequence[AttemptLine]:
     """See `MetadataStore.attempts`."""
     a = t.attempts.c
     of_job = select(t.attempts).where(a.job == job).order_by(a.vertex, a.subtask, a.attempt).limit(limit)

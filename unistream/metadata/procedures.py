@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, delete, select, update
 from unistream.base.errors import ConfigError, Transient
 from unistream.base.ids import JobId
 from unistream.metadata import tables as t
-from unistream.metadata.database import Database
+from unistream.metadata.database import MetadataDatabase
 from unistream.model.procedures import ListedProcedures, Procedure, ProcedureReport, check_report, merged
 from unistream.port.procedures import PROCEDURES_KEPT
 
@@ -20,7 +20,7 @@ _C: Final = t.procedures.c
 class SqlProcedures:
     """One row for each procedure; each call is one transaction."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: MetadataDatabase) -> None:
         self._database = database
 
     def report(self, report: ProcedureReport, at_ms: int) -> None:

@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from unistream.base.ids import JobId, LeaderEpoch
 from unistream.metadata import tables as t
-from unistream.metadata.database import Database
+from unistream.metadata.database import MetadataDatabase
 from unistream.metadata.thinning import Cuts, SnapshotRow, Thinning
 from unistream.model.checkpoint_figures import SnapshotStatus
 from unistream.port.retention import DAY_MS, Pruned, Retention
@@ -55,7 +55,13 @@ class Pruning:
     """One pass over the database."""
 
     def __init__(
-        self, database: Database, retention: Retention, now_ms: int, epoch: LeaderEpoch, *, dry_run: bool
+        self,
+        database: MetadataDatabase,
+        retention: Retention,
+        now_ms: int,
+        epoch: LeaderEpoch,
+        *,
+        dry_run: bool,
     ) -> None:
         self._database = database
         self._keep = retention

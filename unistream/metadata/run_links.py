@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, Select, insert, select, true, update
 from unistream.base.errors import Transient
 from unistream.base.ids import CheckpointId, JobId
 from unistream.metadata import tables as t
-from unistream.metadata.database import Database
+from unistream.metadata.database import MetadataDatabase
 from unistream.model.checkpoint_figures import SnapshotStatus
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.run_links import Attachment, Line, LineKind, LineSnapshot, RunLink, Watcher, check_link
@@ -23,7 +23,7 @@ _LINKS: Final = t.run_links.c
 class SqlRunLinks:
     """Each call is one transaction; a change needs the version that it has read."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: MetadataDatabase) -> None:
         self._database = database
 
     def attach(self, key: str, job: JobId, watcher: Watcher, at_ms: int) -> RunLink:

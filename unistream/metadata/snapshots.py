@@ -9,7 +9,7 @@ from sqlalchemy import Row, Select, func, select
 
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch
 from unistream.metadata import tables as t
-from unistream.metadata.database import Database, storable
+from unistream.metadata.database import MetadataDatabase, storable
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.metadata import CheckpointTotals
@@ -20,7 +20,9 @@ _FAILED: Final = SnapshotStatus.FAILED.recorded
 _IN_PROGRESS: Final = SnapshotStatus.IN_PROGRESS.recorded
 
 
-def record_checkpoint(database: Database, job: JobId, record: CheckpointFigures, epoch: LeaderEpoch) -> None:
+def record_checkpoint(
+    database: MetadataDatabase, job: JobId, record: CheckpointFigures, epoch: LeaderEpoch
+) -> None:
     """See `MetadataStore.record_checkpoint`."""
     key = {"job": job, "checkpoint_id": record.checkpoint_id}
     values = {
@@ -48,7 +50,7 @@ def newest(job: JobId, before: CheckpointId | None = None) -> Select[Any]:
 
 
 def read_checkpoints(
-    database: Database, job: JobId, limit: int, before: CheckpointId | None
+    database: MetadataDatabase, job: JobId, limit: int, before: CheckpointId | None
 ) -> Sequence[CheckpointFigures]:
     """See `MetadataStore.checkpoints`."""
     return [_checkpoint(row) for row in database.rows(newest(job, before).limit(limit))]
@@ -60,7 +62,7 @@ def count_by_state(job: JobId) -> Select[Any]:
     return select(c.state, func.count().label("number")).where(c.job == job).group_by(c.state)
 
 
-def read_totals(database: Database, job: JobId) -> CheckpointTotals:
+def read_totals(database: MetadataDatabase, job: JobId) -> CheckpointTotals:
     """See `MetadataStore.checkpoint_totals`."""
     p = t.pruned_checkpoints.c
     counts: dict[str, int] = {row.state: row.number for row in database.rows(count_by_state(job))}
@@ -79,7 +81,7 @@ def read_totals(database: Database, job: JobId) -> CheckpointTotals:
     )
 
 
-def _latest_savepoint(database: Database, job: JobId) -> CheckpointFigures | None:
+def _latest_savepoint(database: MetadataDatabase, job: JobId) -> CheckpointFigures | None:
     s = t.savepoints.c
     newest_id = select(s.checkpoint_id).where(s.job == job).order_by(s.checkpoint_id.desc()).limit(1)
     found = database.rows(newest_id)
@@ -89,7 +91,7 @@ def _latest_savepoint(database: Database, job: JobId) -> CheckpointFigures | Non
     return _first(database, select(t.checkpoints).where(c.job == job, c.checkpoint_id == found[0][0]))
 
 
-def _first(database: Database, query: Select[Any]) -> CheckpointFigures | None:
+def _first(database: MetadataDatabase, query: Select[Any]) -> CheckpointFigures | None:
     found = database.rows(query)
     return _checkpoint(found[0]) if found else None
 

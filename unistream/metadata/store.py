@@ -18,7 +18,7 @@ from unistream.base.ids import AttemptId, CheckpointId, ClusterId, JobId, Leader
 from unistream.metadata import clusters, commits, events, history, snapshots
 from unistream.metadata import tables as t
 from unistream.metadata.artifacts import SqlArtifacts
-from unistream.metadata.database import Database, fields, storable, without
+from unistream.metadata.database import MetadataDatabase, fields, storable, without
 from unistream.metadata.procedures import SqlProcedures
 from unistream.metadata.pruning import Pruning
 from unistream.metadata.run_links import SqlRunLinks
@@ -62,7 +62,7 @@ class SqlMetadataStore:
     """
 
     def __init__(self, url: str, *, is_ensured: bool = True) -> None:
-        self._database = Database(url, is_ensured=is_ensured)
+        self._database = MetadataDatabase(url, is_ensured=is_ensured)
         self._links = SqlRunLinks(self._database)
         self._procedures = SqlProcedures(self._database)
         self._artifacts = SqlArtifacts(self._database)

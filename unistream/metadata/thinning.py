@@ -29,7 +29,7 @@ class SnapshotRow(NamedTuple):
     triggered_ms: int
 
 
-class Bucket(NamedTuple):
+class TimeBucket(NamedTuple):
     """A time of which one checkpoint is kept."""
 
     width_ms: int
@@ -51,7 +51,7 @@ class Thinning:
         self._now_ms = now_ms
         self._age_ms = age_ms
         self._cuts = cuts
-        self._last: Bucket | None = None  # the newest bucket that has its row
+        self._last: TimeBucket | None = None  # the newest bucket that has its row
 
     def removed(self, rows: Iterable[SnapshotRow]) -> list[SnapshotRow]:
         """Goes through the next rows, and returns those that are not kept."""
@@ -72,10 +72,10 @@ class Thinning:
         self._last = bucket
         return True
 
-    def _bucket(self, triggered_ms: int) -> Bucket | None:
+    def _bucket(self, triggered_ms: int) -> TimeBucket | None:
         """None: too old."""
         age_ms = self._now_ms - triggered_ms
         if age_ms >= self._age_ms:
             return None
         width_ms = MINUTE_MS if age_ms < DAY_MS else HOUR_MS if age_ms < HOURLY_MS else DAY_MS
-        return Bucket(width_ms, triggered_ms // width_ms)
+        return TimeBucket(width_ms, triggered_ms // width_ms)

@@ -43,7 +43,7 @@ class ListMode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ListState:
+class OperatorListState:
     """Named operator state: opaque elements, never pickled. If `items` is not a tuple, the elements are read
     in the background, when they are stored; they must not change.
 
@@ -69,7 +69,7 @@ class OperatorSnapshot:
     """
 
     keyed: dict[str, pa.Table] = field(default_factory=dict)
-    lists: dict[str, ListState] = field(default_factory=dict)
+    lists: dict[str, OperatorListState] = field(default_factory=dict)
     state: KeyedSnapshot | None = None
     timers: tuple[StateTable, ...] = ()
     watermark: int | None = None
@@ -166,7 +166,7 @@ class NativeHandle(msgspec.Struct, frozen=True, kw_only=True):
 
 class ListHandle(msgspec.Struct, frozen=True, kw_only=True):
     """A named list. Small ones are inlined in the manifest; otherwise `file` holds a msgpack list.
-    `may_miss`: see `ListState`."""
+    `may_miss`: see `OperatorListState`."""
 
     name: str
     mode: ListMode

@@ -33,7 +33,7 @@ from unistream.base.limits import MIN_WATERMARK
 from unistream.model.columns.column_names import refused_names
 from unistream.model.elements import Batch
 from unistream.model.own_state import OwnTable, converted_records, other_setting, own_table_migration
-from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.model.snapshot import ListMode, OperatorListState, OperatorSnapshot, OperatorState
 from unistream.model.state_types import Refused
 from unistream.operator.common import BaseOperator, conform, describe
 from unistream.operator.lookup_table import LookupTable, Positions
@@ -168,12 +168,12 @@ class BroadcastLookupJoin(BaseOperator):
             self._stored = (encode_batch(Batch(rows)),) if rows.num_rows else ()
         keys = (self._setting.encoded,)
         lists = {
-            KEYS_STATE: ListState(ListMode.BROADCAST, keys),
-            DIMENSION_STATE: ListState(ListMode.BROADCAST, self._stored),
+            KEYS_STATE: OperatorListState(ListMode.BROADCAST, keys),
+            DIMENSION_STATE: OperatorListState(ListMode.BROADCAST, self._stored),
         }
         for number, items in enumerate(self._waiting.snapshot()):
             name = f"{WAITING_STATE}.{number:06}" if number else WAITING_STATE
-            lists[name] = ListState(ListMode.SPLIT, items)
+            lists[name] = OperatorListState(ListMode.SPLIT, items)
         return OperatorSnapshot(lists=lists)
 
     def _forward(self) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from unistream.base.ids import CheckpointId
 from unistream.model.elements import Batch
-from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.model.snapshot import ListMode, OperatorListState, OperatorSnapshot, OperatorState
 from unistream.operator.common import ForwardsColumns
 from unistream.port.projection import UsedColumns
 
@@ -40,7 +40,7 @@ class LimitRows(ForwardsColumns):
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         passed = msgspec.msgpack.encode(self._limit - self._left)
-        return OperatorSnapshot(lists={PASSED_STATE: ListState(ListMode.SPLIT, (passed,))})
+        return OperatorSnapshot(lists={PASSED_STATE: OperatorListState(ListMode.SPLIT, (passed,))})
 
 
 def _count(item: bytes) -> int:

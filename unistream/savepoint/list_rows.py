@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.model.columns.arrow_layouts import filtered, taken
-from unistream.model.snapshot import ListMode, ListState
+from unistream.model.snapshot import ListMode, OperatorListState
 from unistream.model.state import (
     MAP_KEY_COLUMN,
     VALUE_COLUMN,
@@ -68,7 +68,7 @@ def _batches(
 
 def list_items(
     state: ListDescriptor | str, rows: pa.Table, mode: ListMode | None, former: ListMode | None
-) -> tuple[str, ListState]:
+) -> tuple[str, OperatorListState]:
     """Name and items of a list or a broadcast map, for `SavepointWriter.with_rows`, which see. `former`: mode
     of the list of that name."""
     found = _declared(state, rows, mode or former or ListMode.SPLIT)
@@ -90,7 +90,7 @@ def list_items(
                 raise ConfigError(f"state {name!r}: the {column} of an entry is null; drop the entry")
         check_unique(name, table, [MAP_KEY_COLUMN])
     batches = table.combine_chunks().to_batches(item_rows_max(how))
-    return name, ListState(how, tuple(item_of(_alone(batch)) for batch in batches if batch.num_rows))
+    return name, OperatorListState(how, tuple(item_of(_alone(batch)) for batch in batches if batch.num_rows))
 
 
 def _declared(state: ListDescriptor | str, rows: pa.Table, mode: ListMode) -> ListDescriptor:

@@ -16,7 +16,13 @@ from unistream.model.file_ref import FileRef
 from unistream.model.in_flight import InFlightHandle
 from unistream.model.key_groups import key_group_range
 from unistream.model.keyed_snapshot import StateTable
-from unistream.model.snapshot import KEY_GROUP_COLUMN, KeyedHandle, ListMode, ListState, OperatorStateHandle
+from unistream.model.snapshot import (
+    KEY_GROUP_COLUMN,
+    KeyedHandle,
+    ListMode,
+    OperatorListState,
+    OperatorStateHandle,
+)
 from unistream.port.storage import StateReader, StateWriter
 from unistream.savepoint.state_rows import StateRows
 from unistream.state.common import FolderWriter, batches_of, list_handle, write_keyed_table
@@ -32,7 +38,7 @@ class NewStates:
     """The new states of one operator, by name."""
 
     tables: dict[str, StateRows] = field(default_factory=dict)
-    lists: dict[str, ListState] = field(default_factory=dict)
+    lists: dict[str, OperatorListState] = field(default_factory=dict)
 
 
 def parts_of(new: NewStates, max_parallelism: int) -> int:

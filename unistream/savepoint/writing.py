@@ -30,8 +30,8 @@ from unistream.model.key_groups import KEY_GROUPS_DEFAULT_MIN, check_max_paralle
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import (
     ListMode,
-    ListState,
     Manifest,
+    OperatorListState,
     OperatorStateHandle,
     TaskSnapshot,
     VertexSnapshot,
@@ -208,7 +208,7 @@ class SavepointWriter:
         Raises:
             ConfigError: an item is not bytes, or the operator had finished in the old savepoint.
         """
-        self._new_in(uid).lists[name] = ListState(mode, checks.checked_items(name, items, mode))
+        self._new_in(uid).lists[name] = OperatorListState(mode, checks.checked_items(name, items, mode))
         return self
 
     def with_rows(

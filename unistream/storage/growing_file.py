@@ -48,7 +48,7 @@ def writing(target: Location) -> AbstractContextManager[None]:
     return transient(f"cannot write the state file {target.url}")
 
 
-class Counter:
+class AtomicCounter:
     """A sum that several threads add to."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class GrowingFile:
         target: Location,
         store: Callable[[Location, memoryview], FileRef],
         name: Callable[[Location], str],
-        written: Counter,
+        written: AtomicCounter,
     ) -> None:
         self._target = target
         self._store = store

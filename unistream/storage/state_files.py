@@ -26,7 +26,7 @@ from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIB
 from unistream.model.file_ref import FileRef, shared_name
 from unistream.storage.durable_local import DurableLocalFileSystem
-from unistream.storage.growing_file import SPOOL_BYTES_MAX, Counter, GrowingFile, create_file, writing
+from unistream.storage.growing_file import SPOOL_BYTES_MAX, AtomicCounter, GrowingFile, create_file, writing
 from unistream.storage.location import Location, confined, open_location, transient
 
 COPY_BYTES: Final = MIB  # at a time, from a local disk
@@ -98,7 +98,7 @@ class FsStateWriter:
     ) -> None:
         self._location = open_location(directory_url, fs)
         self._unique = unique
-        self._bytes = Counter()
+        self._bytes = AtomicCounter()
 
     @property
     def bytes_written(self) -> int:
@@ -190,7 +190,7 @@ class FsStateReader:
 
     def __init__(self, directory_url: str, *, fs: AbstractFileSystem | None = None) -> None:
         self._location = open_location(directory_url, fs)
-        self._bytes = Counter()
+        self._bytes = AtomicCounter()
 
     @property
     def bytes_read(self) -> int:

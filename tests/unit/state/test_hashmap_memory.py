@@ -17,7 +17,7 @@ from unistream.model.state import StateOptions, ValueStateDescriptor
 from unistream.state.common.columns import Column
 from unistream.state.common.groups import in_group_order
 from unistream.state.hashmap import HashMapStateBackend
-from unistream.state.hashmap.rows import Rows
+from unistream.state.hashmap.rows import CopyOnWriteStateMap
 from unistream.testing.harness.operators import ManualClock
 
 KEY = pa.schema([("k", pa.int64())])
@@ -107,8 +107,8 @@ def test_what_is_closed_holds_nothing_though_its_handles_live_on(by_row: bool) -
     assert sum(batch.num_rows for table in snapshot.tables() for batch in table.batches) == 10
 
 
-def held(store: Rows | Column) -> int:
-    return len(store.rows) if isinstance(store, Rows) else int(store.filled(10).sum())
+def held(store: CopyOnWriteStateMap | Column) -> int:
+    return len(store.rows) if isinstance(store, CopyOnWriteStateMap) else int(store.filled(10).sum())
 
 
 def test_batches_of_several_subtasks_are_put_in_the_order_of_their_key_groups() -> None:

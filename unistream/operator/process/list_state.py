@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.model.columns.state_values import conformer, key_conformer
-from unistream.model.snapshot import ListMode, ListState
+from unistream.model.snapshot import ListMode, OperatorListState
 from unistream.model.state import (
     MAP_KEY_COLUMN,
     VALUE_COLUMN,
@@ -77,7 +77,7 @@ class OperatorList:
     def clear(self) -> None:
         self._elements = []
 
-    def snapshot(self) -> ListState:
+    def snapshot(self) -> OperatorListState:
         """The current elements, encoded when they are read."""
         name, kind, mode = self.descriptor.name, self.descriptor.type, self.descriptor.mode
         rows = item_rows_max(mode)
@@ -87,7 +87,7 @@ class OperatorList:
             for start in range(0, len(elements), rows):
                 yield write_item(name, [(VALUE_COLUMN, kind, elements[start : start + rows])])
 
-        return ListState(mode, EncodedItems(encode))
+        return OperatorListState(mode, EncodedItems(encode))
 
 
 class BroadcastMap:
@@ -135,7 +135,7 @@ class BroadcastMap:
         self._check_writable()
         self._entries.clear()
 
-    def snapshot(self) -> ListState:
+    def snapshot(self) -> OperatorListState:
         entries = list(self._entries.items())
         descriptor = self.descriptor
 
@@ -150,7 +150,7 @@ class BroadcastMap:
                     ],
                 )
 
-        return ListState(ListMode.BROADCAST, EncodedItems(encode))
+        return OperatorListState(ListMode.BROADCAST, EncodedItems(encode))
 
     def _check_writable(self) -> None:
         if not self.writable:

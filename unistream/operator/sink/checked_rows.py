@@ -7,7 +7,7 @@ from typing import Final
 from unistream.base.errors import UserCodeError
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.model.elements import Batch
-from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.model.snapshot import ListMode, OperatorListState, OperatorSnapshot, OperatorState
 from unistream.operator.common import ForwardsRows, RowErrors
 from unistream.port.dead_letters import OnError
 from unistream.port.sink import ChecksRows, FollowsCommits, RowCheck
@@ -50,7 +50,7 @@ class CheckedRows(ForwardsRows):
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         items = () if (follows := self._follows) is None else tuple(follows.snapshot_state())
         return OperatorSnapshot(
-            lists={CHECK_STATE: ListState(ListMode.UNION, items, may_miss=True)} if items else {}
+            lists={CHECK_STATE: OperatorListState(ListMode.UNION, items, may_miss=True)} if items else {}
         )
 
     def close(self) -> None:

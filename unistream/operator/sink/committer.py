@@ -32,7 +32,7 @@ from unistream.base.errors import ProtocolError
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.base.limits import MIN_WATERMARK
 from unistream.model.elements import Batch
-from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.model.snapshot import ListMode, OperatorListState, OperatorSnapshot, OperatorState
 from unistream.operator.sink.commit_rounds import CommitRounds, Committed
 from unistream.operator.sink.committables import NOTHING_MORE, Committables, Due
 from unistream.operator.sink.writer import SinkOperator
@@ -104,8 +104,8 @@ class CommittingOperator(SinkOperator):
         pending = self._committables.encoded(checkpoint_id, sink_uid, self._connector)
         target = () if self._stateful is None else tuple(self._stateful.snapshot_state())
         lists = {
-            COMMITTER_STATE: ListState(ListMode.SPLIT, pending),
-            TARGET_STATE: ListState(ListMode.UNION, target, may_miss=True),  # the newest counts
+            COMMITTER_STATE: OperatorListState(ListMode.SPLIT, pending),
+            TARGET_STATE: OperatorListState(ListMode.UNION, target, may_miss=True),  # the newest counts
         }
         return OperatorSnapshot(lists={name: one for name, one in lists.items() if one.items})
 

@@ -9,7 +9,7 @@ from unistream.base.errors import ProtocolError
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.elements import Batch
-from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.model.snapshot import ListMode, OperatorListState, OperatorSnapshot, OperatorState
 from unistream.operator.common import BaseOperator
 from unistream.operator.sink.committables import Committables, announce
 from unistream.port.line import KeepsLine
@@ -114,7 +114,9 @@ class SinkWriterOperator(SinkOperator):
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         items = tuple(self._open_writer().snapshot_state(checkpoint_id))
-        return OperatorSnapshot(lists={WRITER_STATE: ListState(ListMode.SPLIT, items)} if items else {})
+        return OperatorSnapshot(
+            lists={WRITER_STATE: OperatorListState(ListMode.SPLIT, items)} if items else {}
+        )
 
     def close(self) -> None:
         if self._writer is not None:

@@ -43,7 +43,7 @@ from unistream.model.own_state import (
     other_setting,
     own_table_migration,
 )
-from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.model.snapshot import ListMode, OperatorListState, OperatorSnapshot, OperatorState
 from unistream.model.state_types import Refused
 from unistream.model.time_range import time_text
 from unistream.operator.common import BaseOperator
@@ -253,7 +253,7 @@ class WindowAggregate(BaseOperator):
         fired = None if self._fired is None or self._is_over else self._fired.stored(self._watermark)
         if fired is not None:
             keyed[FIRED] = fired
-        windows = ListState(ListMode.BROADCAST, (msgspec.msgpack.encode(self._windows.canonical),))
+        windows = OperatorListState(ListMode.BROADCAST, (msgspec.msgpack.encode(self._windows.canonical),))
         return OperatorSnapshot(keyed=keyed, lists={WINDOWS: windows})
 
     @property

@@ -52,7 +52,7 @@ class Cells(Protocol):
         """Writes one value for each key; None removes."""
 
 
-class Numbers(Protocol):
+class NumberColumn(Protocol):
     """One number for each of many keys, as an array; `port.state.ColumnState` with a writer's view."""
 
     def get(self, keys: Sequence[Any]) -> pa.Array: ...
@@ -88,7 +88,7 @@ class ReducingColumn:
 class FoldedColumn:
     """Reducing state whose function numpy has, many keys at a time."""
 
-    def __init__(self, descriptor: ReducingStateDescriptor, numbers: Numbers, fold: Fold) -> None:
+    def __init__(self, descriptor: ReducingStateDescriptor, numbers: NumberColumn, fold: Fold) -> None:
         storage = storage_type(descriptor.type)
         assert storage is not None, "fold_of says so"
         self._descriptor = descriptor
@@ -165,7 +165,7 @@ class AggregatingColumn:
 class _NumberCells:
     """`Cells` of an array."""
 
-    def __init__(self, descriptor: StateDescriptor, numbers: Numbers) -> None:
+    def __init__(self, descriptor: StateDescriptor, numbers: NumberColumn) -> None:
         self._descriptor = descriptor
         self._numbers = numbers
 
@@ -230,7 +230,7 @@ def _largest(numbers: npt.NDArray[Any]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRows:
+class ValuesByKey:
     """Keys with the values that arrived for them; iterates over lists of values, one per key.
 
     The lists are made on demand: many small ones at once trigger the garbage collector, which goes through
@@ -261,7 +261,7 @@ class KeyRows:
         ]
 
 
-def by_key(name: str, keys: Sequence[Any], values: pa.Array, places: Places | None) -> KeyRows:
+def by_key(name: str, keys: Sequence[Any], values: pa.Array, places: Places | None) -> ValuesByKey:
     """Rows of the keys, without nulls.
 
     >>> rows = by_key("s", ["a", "b"], pa.array([1, 2, None, 3]), np.array([1, 0, 0, 1]))
@@ -270,11 +270,11 @@ def by_key(name: str, keys: Sequence[Any], values: pa.Array, places: Places | No
     """
     present, at = sorted_rows(name, keys, values, places)
     if len(at) == 0:
-        return KeyRows([], [], [0])
+        return ValuesByKey([], [], [0])
     found, starts = python_values(name, present), _starts(at)
     if len(starts) == len(keys):
-        return KeyRows(keys, found, [*starts.tolist(), len(at)])
-    return KeyRows([keys[place] for place in at[starts].tolist()], found, [*starts.tolist(), len(at)])
+        return ValuesByKey(keys, found, [*starts.tolist(), len(at)])
+    return ValuesByKey([keys[place] for place in at[starts].tolist()], found, [*starts.tolist(), len(at)])
 
 
 def sorted_rows(

@@ -22,9 +22,9 @@ from unistream.model.keyed_snapshot import FileSet, Sharing, StateKind, StateTab
 from unistream.model.snapshot import (
     KEY_GROUP_COLUMN,
     ListHandle,
-    ListState,
     NativeFile,
     NativeHandle,
+    OperatorListState,
     OperatorSnapshot,
     OperatorStateHandle,
     TaskSnapshot,
@@ -153,7 +153,7 @@ def _write_native(files: FileSet, writer: StateWriter, sharing: Sharing) -> Nati
     )
 
 
-def list_handle(name: str, stored: ListState, writer: StateWriter) -> ListHandle:
+def list_handle(name: str, stored: OperatorListState, writer: StateWriter) -> ListHandle:
     """Stores a list: a short one in its handle."""
     items = tuple(stored.items)  # once: they may be read from a disk
     handle = ListHandle(name=name, mode=stored.mode, count=len(items), may_miss=stored.may_miss)

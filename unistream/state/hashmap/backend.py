@@ -1,7 +1,8 @@
 """Keyed state in memory: a dict by key for each state, or columns where a function works on batches.
 
-    state(descriptor)    first ─► Rows (a dict), with a handle of the current key
-    column(descriptor)   first ─► Column (an array, by slot of the key), or Rows (lists, maps, aggregates)
+    state(descriptor)    first ─► CopyOnWriteStateMap (a dict), with a handle of the current key
+    column(descriptor)   first ─► Column (an array, by slot of the key), or a CopyOnWriteStateMap (of lists,
+                                  maps, aggregates)
     the other one afterwards   ─► the same storage through an adapter
     snapshot()                 ─► shallow copies, made at once; their tables are made in the background
     keys_of, notify_complete   ─► remove some of the rows that snapshots found expired (`sweep`)
@@ -35,17 +36,17 @@ from unistream.state.common.migration import check_fits, key_schema_of
 from unistream.state.common.slot_index import SlotIndex, SlotKeys
 from unistream.state.hashmap.columns import is_in_slots, make_column, make_slot_handle
 from unistream.state.hashmap.handles import make_handle, make_rows
-from unistream.state.hashmap.rows import Rows
+from unistream.state.hashmap.rows import CopyOnWriteStateMap
 from unistream.state.hashmap.sweep import RowSweep, expired_keys, live_batch
 from unistream.state.hashmap.tables import FrozenColumn, FrozenRows, load_column, load_rows
 
 
 @dataclass(slots=True)
-class _State:
+class _RegisteredState:
     """A requested state. `store`: its values; `sweep`: for rows with a time to live."""
 
     descriptor: StateDescriptor
-    store: Rows | Column
+    store: CopyOnWriteStateMap | Column
     handle: Any
     column: Any = None
     sweep: RowSweep | None = None
@@ -70,7 +71,7 @@ class HashMapStateBackend:
         self._allow_pickled = allow_pickled
         self._current = CurrentKey()
         self._codec: KeyCodec | None = None
-        self._states: dict[str, _State] = {}
+        self._states: dict[str, _RegisteredState] = {}
         self._sweeps: list[RowSweep] = []
         self._restored: dict[str, list[StateTable]] = {}
         self._index = SlotIndex(self._column_of)
@@ -133,7 +134,7 @@ class HashMapStateBackend:
             found.column = make_column(descriptor, found.store, found.handle, self._current, life)
         return found.column
 
-    def _open(self, descriptor: StateDescriptor, store: Rows | Column) -> _State:
+    def _open(self, descriptor: StateDescriptor, store: CopyOnWriteStateMap | Column) -> _RegisteredState:
         check_declarations("this operator", [*(one.descriptor for one in self._states.values()), descriptor])
         waiting = self._taken(descriptor)
         life = lifetime_of(descriptor, self._clock)
@@ -141,12 +142,12 @@ class HashMapStateBackend:
         while waiting:  # a stored batch is gone when its rows are here: memory holds the state once
             batch = waiting.popleft()
             assert self._codec is not None, "restore sets it"
-            if isinstance(store, Rows):
+            if isinstance(store, CopyOnWriteStateMap):
                 load_rows(descriptor, batch, self._codec, expiry_ms, store.rows)
             else:
                 load_column(store, batch, self._codec, expiry_ms)
-        made = _State(descriptor, store, None)
-        if isinstance(store, Rows):
+        made = _RegisteredState(descriptor, store, None)
+        if isinstance(store, CopyOnWriteStateMap):
             made.handle = make_handle(descriptor, store, self._current, life)
             if life is not None:
                 made.sweep = RowSweep(store, descriptor.kind, self._clock)
@@ -175,7 +176,7 @@ class HashMapStateBackend:
         """See `port.state.ForgetsKeys`. A bounded job takes no snapshots, so nothing refers to the rows."""
         nothing = np.zeros(len(self._index), np.bool_)
         for state in self._states.values():
-            if isinstance(state.store, Rows):
+            if isinstance(state.store, CopyOnWriteStateMap):
                 state.store.rows.clear()
             else:
                 state.store.keep(nothing)
@@ -223,8 +224,8 @@ class HashMapStateBackend:
         assert self._codec is not None, "a key comes from keys_of"
         return self._codec.column_of(self._codec.decode(keys))
 
-    def _frozen(self, state: _State, now_ms: int) -> FrozenRows | FrozenColumn:
-        if isinstance(state.store, Rows):
+    def _frozen(self, state: _RegisteredState, now_ms: int) -> FrozenRows | FrozenColumn:
+        if isinstance(state.store, CopyOnWriteStateMap):
             token, rows = state.store.freeze()
             thaw = partial(state.store.thaw, token)
             return FrozenRows(state.descriptor, rows, self._codec, self._max_parallelism, now_ms, thaw)

@@ -30,7 +30,7 @@ from unistream.state.common import containers
 from unistream.state.common.columns import Column, array_of, check_count, conformed, python_values
 from unistream.state.common.folds import AggregatingColumn, FoldedColumn, ReducingColumn, by_key, fold_of
 from unistream.state.common.lifetime import Lifetime
-from unistream.state.hashmap.rows import Rows
+from unistream.state.hashmap.rows import CopyOnWriteStateMap
 from unistream.state.hashmap.ttl import live_cell, seen_cell
 
 
@@ -40,7 +40,11 @@ def is_in_slots(descriptor: StateDescriptor) -> bool:
 
 
 def make_column(
-    descriptor: StateDescriptor, store: Rows | Column, handle: Any, current: CurrentKey, life: Lifetime | None
+    descriptor: StateDescriptor,
+    store: CopyOnWriteStateMap | Column,
+    handle: Any,
+    current: CurrentKey,
+    life: Lifetime | None,
 ) -> Any:
     """The result of `KeyedStateBackend.column`; `handle`: that of `store`, if it has rows."""
     if isinstance(store, Column):
@@ -50,9 +54,9 @@ def make_column(
     if isinstance(descriptor, AggregatingStateDescriptor):
         return AggregatingColumn(descriptor, RowCells(store, life))
     if isinstance(descriptor, MapStateDescriptor):
-        return MapColumn(descriptor, handle, current)
+        return HeapMapColumn(descriptor, handle, current)
     if descriptor.kind is StateKind.LIST:
-        return ListColumn(descriptor, handle, current, store, life)
+        return HeapListColumn(descriptor, handle, current, store, life)
     return RowColumn(descriptor, handle, current)
 
 
@@ -115,7 +119,7 @@ class SlotReducing(_SlotHandle):
 class RowCells:
     """`folds.Cells` of rows by key."""
 
-    def __init__(self, rows: Rows, life: Lifetime | None) -> None:
+    def __init__(self, rows: CopyOnWriteStateMap, life: Lifetime | None) -> None:
         self._state = rows
         self._life = life
 
@@ -177,11 +181,16 @@ class RowColumn(_Turns):
             handle.update(value)
 
 
-class ListColumn(_Turns):
+class HeapListColumn(_Turns):
     """A `port.state.ListColumnState` over rows in memory."""
 
     def __init__(
-        self, descriptor: StateDescriptor, handle: Any, current: CurrentKey, rows: Rows, life: Lifetime | None
+        self,
+        descriptor: StateDescriptor,
+        handle: Any,
+        current: CurrentKey,
+        rows: CopyOnWriteStateMap,
+        life: Lifetime | None,
     ) -> None:
         super().__init__(descriptor, handle, current)
         self._state = rows
@@ -208,7 +217,7 @@ class ListColumn(_Turns):
         self.add(keys, values, places)
 
 
-class MapColumn(_Turns):
+class HeapMapColumn(_Turns):
     """A `port.state.MapColumnState` over rows in memory."""
 
     _descriptor: MapStateDescriptor

@@ -20,7 +20,7 @@ from unistream.state.common.lifetime import Lifetime
 from unistream.state.hashmap import rows, ttl
 
 
-def make_rows(descriptor: StateDescriptor) -> rows.Rows:
+def make_rows(descriptor: StateDescriptor) -> rows.CopyOnWriteStateMap:
     """An empty dict for the state."""
     shallow = {StateKind.LIST: list, StateKind.MAP: dict}.get(descriptor.kind, _same)
     conform = _same if descriptor.options.pickled else conformer(descriptor.name, descriptor.type)
@@ -28,16 +28,16 @@ def make_rows(descriptor: StateDescriptor) -> rows.Rows:
     if isinstance(descriptor, MapStateDescriptor):
         keys = key_conformer(descriptor.name, descriptor.key_type)
     nested = bool(descriptor.options.pickled or pa.types.is_nested(descriptor.type))
-    return rows.Rows(copy.deepcopy if nested else shallow, conform, keys, nested=nested)
+    return rows.CopyOnWriteStateMap(copy.deepcopy if nested else shallow, conform, keys, nested=nested)
 
 
 def make_handle(
-    descriptor: StateDescriptor, state: rows.Rows, current: CurrentKey, life: Lifetime | None
+    descriptor: StateDescriptor, state: rows.CopyOnWriteStateMap, current: CurrentKey, life: Lifetime | None
 ) -> Any:
     """ValueState, ListState, MapState or AppendingState of `port.state`."""
     plain, living = _HANDLES[descriptor.kind]
-    if plain is rows.ValueHandle and state.nested:
-        plain = rows.NestedValueHandle
+    if plain is rows.HeapValueState and state.nested:
+        plain = rows.HeapNestedValueState
     fold: Any = None
     if isinstance(descriptor, ReducingStateDescriptor):
         fold = descriptor.reduce
@@ -46,12 +46,12 @@ def make_handle(
     return plain(state, current, fold) if life is None else living(state, current, life, fold)
 
 
-_HANDLES: Final[dict[StateKind, tuple[type[rows.RowHandle], type[ttl.TtlHandle]]]] = {
-    StateKind.VALUE: (rows.ValueHandle, ttl.TtlValueHandle),
-    StateKind.LIST: (rows.ListHandle, ttl.TtlListHandle),
-    StateKind.MAP: (rows.MapHandle, ttl.TtlMapHandle),
-    StateKind.REDUCING: (rows.ReducingHandle, ttl.TtlReducingHandle),
-    StateKind.AGGREGATING: (rows.AggregatingHandle, ttl.TtlAggregatingHandle),
+_HANDLES: Final[dict[StateKind, tuple[type[rows.HeapState], type[ttl.HeapTtlState]]]] = {
+    StateKind.VALUE: (rows.HeapValueState, ttl.HeapTtlValueState),
+    StateKind.LIST: (rows.HeapListState, ttl.HeapTtlListState),
+    StateKind.MAP: (rows.HeapMapState, ttl.HeapTtlMapState),
+    StateKind.REDUCING: (rows.HeapReducingState, ttl.HeapTtlReducingState),
+    StateKind.AGGREGATING: (rows.HeapAggregatingState, ttl.HeapTtlAggregatingState),
 }
 
 

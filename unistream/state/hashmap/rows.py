@@ -1,7 +1,7 @@
 """State in a dict by key, and the handles of the current key over it.
 
-    Rows.rows       key -> value, list, dict or accumulator; changed by the task's thread alone
-    Rows.freeze()   a shallow copy of the dict, for a snapshot to read in the background
+    CopyOnWriteStateMap.rows       key -> value, list, dict or accumulator; changed by the task's thread alone
+    CopyOnWriteStateMap.freeze()   a shallow copy of the dict, for a snapshot to read in the background
 
 Until a frozen copy is released, both share their values. So a container (a list, a map's dict, a value of a
 nested type) is copied before its first change: afterwards the live dict holds another object than the frozen
@@ -19,8 +19,8 @@ from unistream.port.state import CurrentKey
 from unistream.state.common.containers import elements
 
 
-class Rows:
-    """One state's rows by key, and the copies that snapshots still read.
+class CopyOnWriteStateMap:
+    """One state's rows by key, and the copies that snapshots still read (Flink's class of that name).
 
     Args:
         copies: Copies a value, deeply enough for what is changed in place.
@@ -69,12 +69,12 @@ class Rows:
         return [get(key) for key in keys]
 
 
-class RowHandle:
+class HeapState:
     """The base of all handles. `fold`: the function of a reducing or aggregating state."""
 
     __slots__ = ("_conform", "_current", "_fold", "_nested", "_rows", "_state")
 
-    def __init__(self, state: Rows, current: CurrentKey, fold: Any = None) -> None:
+    def __init__(self, state: CopyOnWriteStateMap, current: CurrentKey, fold: Any = None) -> None:
         self._fold = fold
         self._nested = state.nested
         self._state = state
@@ -86,7 +86,7 @@ class RowHandle:
         self._rows.pop(self._current.key, None)
 
 
-class ValueHandle(RowHandle):
+class HeapValueState(HeapState):
     """`port.state.ValueState` of values that cannot be changed in place."""
 
     __slots__ = ()
@@ -101,7 +101,7 @@ class ValueHandle(RowHandle):
             self._rows[self._current.key] = self._conform(value)
 
 
-class NestedValueHandle(ValueHandle):
+class HeapNestedValueState(HeapValueState):
     """`port.state.ValueState` of values that a user may change in place before `update`."""
 
     __slots__ = ()
@@ -110,7 +110,7 @@ class NestedValueHandle(ValueHandle):
         return self._state.owned(self._current.key)
 
 
-class ListHandle(RowHandle):
+class HeapListState(HeapState):
     """A `port.state.ListState` over rows in memory."""
 
     __slots__ = ()
@@ -151,12 +151,12 @@ def conformed(conform: Conform, values: Iterable[Any]) -> list[Any]:
     return [conform(value) for value in elements(values)]
 
 
-class MapHandle(RowHandle):
+class HeapMapState(HeapState):
     """A `port.state.MapState` over rows in memory."""
 
     __slots__ = ("_conform_key",)
 
-    def __init__(self, state: Rows, current: CurrentKey, fold: Any = None) -> None:
+    def __init__(self, state: CopyOnWriteStateMap, current: CurrentKey, fold: Any = None) -> None:
         super().__init__(state, current, fold)
         self._conform_key = state.conform_key
 
@@ -200,7 +200,7 @@ class MapHandle(RowHandle):
         return self._current.key not in self._rows
 
 
-class ReducingHandle(RowHandle):
+class HeapReducingState(HeapState):
     """`port.state.AppendingState` of a reducing state."""
 
     __slots__ = ()
@@ -218,7 +218,7 @@ class ReducingHandle(RowHandle):
             self._rows[key] = self._conform(made)
 
 
-class AggregatingHandle(RowHandle):
+class HeapAggregatingState(HeapState):
     """`port.state.AppendingState` of an aggregating state."""
 
     __slots__ = ()

@@ -6,7 +6,8 @@
                      a report, and removes the values that have expired by now
 
 Values that were renewed after the snapshot stay. Copies that snapshots still read do not change: a row is
-removed from the live dict only, and a list or map is copied before it is changed (`Rows.owned`).
+removed from the live dict only, and a list or map is copied before it is changed
+(`CopyOnWriteStateMap.owned`).
 
 A step visits STEP_CELLS_MIN values, elements and entries, or twice as many as the batch has rows, or a 64th
 of the keys of the report, whichever is most (docs/decision/time-to-live.md).
@@ -25,7 +26,7 @@ from unistream.base.clock import Clock
 from unistream.model.columns.arrow_layouts import filtered
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.state import EXPIRES_COLUMN, VALUE_COLUMN
-from unistream.state.hashmap.rows import Rows
+from unistream.state.hashmap.rows import CopyOnWriteStateMap
 
 STEP_CELLS_MIN: Final = 4_096  # about a millisecond
 REPORT_STEPS: Final = 64  # a report of a million keys takes a few ms of each
@@ -34,7 +35,7 @@ REPORT_STEPS: Final = 64  # a report of a million keys takes a few ms of each
 class RowSweep:
     """Removes expired values of one state."""
 
-    def __init__(self, rows: Rows, kind: StateKind, clock: Clock) -> None:
+    def __init__(self, rows: CopyOnWriteStateMap, kind: StateKind, clock: Clock) -> None:
         self._rows = rows
         self._visit = _VISITS.get(kind, _visit_cell)
         self._clock = clock
@@ -71,14 +72,14 @@ def expired_keys(kind: StateKind, rows: Mapping[Any, Any], now_ms: int) -> list[
     return [key for key, (_, at) in rows.items() if at <= now_ms]
 
 
-def _visit_cell(state: Rows, key: Any, now_ms: int) -> int:
+def _visit_cell(state: CopyOnWriteStateMap, key: Any, now_ms: int) -> int:
     cell = state.rows.get(key)
     if cell is not None and cell[1] <= now_ms:
         del state.rows[key]
     return 1
 
 
-def _visit_list(state: Rows, key: Any, now_ms: int) -> int:
+def _visit_list(state: CopyOnWriteStateMap, key: Any, now_ms: int) -> int:
     cells = state.rows.get(key)
     if cells is None:
         return 1
@@ -90,7 +91,7 @@ def _visit_list(state: Rows, key: Any, now_ms: int) -> int:
     return len(cells)
 
 
-def _visit_map(state: Rows, key: Any, now_ms: int) -> int:
+def _visit_map(state: CopyOnWriteStateMap, key: Any, now_ms: int) -> int:
     found = state.rows.get(key)
     if found is None:
         return 1
@@ -104,7 +105,7 @@ def _visit_map(state: Rows, key: Any, now_ms: int) -> int:
     return len(found)
 
 
-_VISITS: Final[Mapping[StateKind, Callable[[Rows, Any, int], int]]] = {
+_VISITS: Final[Mapping[StateKind, Callable[[CopyOnWriteStateMap, Any, int], int]]] = {
     StateKind.LIST: _visit_list,
     StateKind.MAP: _visit_map,
 }

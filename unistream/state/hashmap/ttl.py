@@ -11,12 +11,12 @@ from typing import Any
 
 from unistream.port.state import CurrentKey
 from unistream.state.common.lifetime import Lifetime
-from unistream.state.hashmap.rows import RowHandle, Rows, conformed
+from unistream.state.hashmap.rows import CopyOnWriteStateMap, HeapState, conformed
 
 Cell = tuple[Any, int]
 
 
-def seen_cell(state: Rows, key: Any, life: Lifetime) -> Any:
+def seen_cell(state: CopyOnWriteStateMap, key: Any, life: Lifetime) -> Any:
     """The value of a key as a reader sees it, or None; renews or removes it."""
     cell: Cell | None = state.owned(key)
     if cell is None:
@@ -29,18 +29,20 @@ def seen_cell(state: Rows, key: Any, life: Lifetime) -> Any:
     return cell[0]
 
 
-def live_cell(state: Rows, key: Any, life: Lifetime) -> Any:
+def live_cell(state: CopyOnWriteStateMap, key: Any, life: Lifetime) -> Any:
     """The value of a key as a writer sees it, or None."""
     cell: Cell | None = state.owned(key)
     return None if cell is None or cell[1] <= life.now() else cell[0]
 
 
-class TtlHandle(RowHandle):
+class HeapTtlState(HeapState):
     """The base of handles with a time to live."""
 
     __slots__ = ("_life",)
 
-    def __init__(self, state: Rows, current: CurrentKey, life: Lifetime, fold: Any = None) -> None:
+    def __init__(
+        self, state: CopyOnWriteStateMap, current: CurrentKey, life: Lifetime, fold: Any = None
+    ) -> None:
         super().__init__(state, current, fold)
         self._life = life
 
@@ -52,7 +54,7 @@ class TtlHandle(RowHandle):
             self._rows[self._current.key] = (self._conform(value), self._life.expiry())
 
 
-class TtlValueHandle(TtlHandle):
+class HeapTtlValueState(HeapTtlState):
     """A `port.state.ValueState` whose value expires."""
 
     __slots__ = ()
@@ -64,7 +66,7 @@ class TtlValueHandle(TtlHandle):
         self._put(value)
 
 
-class TtlReducingHandle(TtlHandle):
+class HeapTtlReducingState(HeapTtlState):
     """`port.state.AppendingState` of a reducing state."""
 
     __slots__ = ()
@@ -77,7 +79,7 @@ class TtlReducingHandle(TtlHandle):
         self._put(value if found is None else self._fold(found, value))
 
 
-class TtlAggregatingHandle(TtlHandle):
+class HeapTtlAggregatingState(HeapTtlState):
     """`port.state.AppendingState` of an aggregating state."""
 
     __slots__ = ()
@@ -91,7 +93,7 @@ class TtlAggregatingHandle(TtlHandle):
         self._put(self._fold.add(value, self._fold.create_accumulator() if found is None else found))
 
 
-class TtlListHandle(TtlHandle):
+class HeapTtlListState(HeapTtlState):
     """`port.state.ListState`; each element expires by itself."""
 
     __slots__ = ()
@@ -131,12 +133,14 @@ class TtlListHandle(TtlHandle):
         self.add_all(replaced)
 
 
-class TtlMapHandle(TtlHandle):
+class HeapTtlMapState(HeapTtlState):
     """`port.state.MapState`; each entry expires by itself."""
 
     __slots__ = ("_conform_key",)
 
-    def __init__(self, state: Rows, current: CurrentKey, life: Lifetime, fold: Any = None) -> None:
+    def __init__(
+        self, state: CopyOnWriteStateMap, current: CurrentKey, life: Lifetime, fold: Any = None
+    ) -> None:
         super().__init__(state, current, life, fold)
         self._conform_key = state.conform_key
 

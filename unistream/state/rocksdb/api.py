@@ -83,7 +83,7 @@ class Memory:
         return int(self.cache.get_usage())
 
 
-class Database:
+class RocksDb:
     """One RocksDB in its own folder. Only checkpoints of it are durable: there is no write-ahead log.
 
     Args:

@@ -44,8 +44,8 @@ from unistream.state.rocksdb.restore import Restorer
 from unistream.state.rocksdb.shards import Groups
 from unistream.state.rocksdb.snapshot import RocksDbSnapshot, encode_descriptors
 from unistream.state.rocksdb.store import Store
-from unistream.state.rocksdb.sweep import Sweep
-from unistream.state.rocksdb.values import Layout, is_empty, live_rows, plain_batch, table_of
+from unistream.state.rocksdb.sweep import TtlSweep
+from unistream.state.rocksdb.values import StateLayout, is_empty, live_rows, plain_batch, table_of
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class _Open:
     """A requested state."""
 
     descriptor: StateDescriptor
-    layout: Layout
+    layout: StateLayout
     handle: Any
     column: Any = None
 
@@ -102,7 +102,7 @@ class RocksDbStateBackend:
         self._codec: KeyBytes | None = None
         self._open: dict[str, _Open] = {}
         self._uploads = Uploads()
-        self._sweep = Sweep(self._store, clock)
+        self._sweep = TtlSweep(self._store, clock)
 
     # --- keys ------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class RocksDbStateBackend:
             self._sweep.add(layout.family, descriptor.options.ttl.time_to_live_ms)
         return made
 
-    def _take_over(self, descriptor: StateDescriptor) -> Layout:
+    def _take_over(self, descriptor: StateDescriptor) -> StateLayout:
         """The layout of the state; rows that were stored in another form are rewritten."""
         store = self._store
         names = (descriptor.name, *descriptor.options.renamed_from)
@@ -203,7 +203,9 @@ class RocksDbStateBackend:
                 self._move(one, made, descriptor, earlier=one not in latest)
         return made
 
-    def _move(self, stored: Layout, to: Layout, descriptor: StateDescriptor, *, earlier: bool) -> None:
+    def _move(
+        self, stored: StateLayout, to: StateLayout, descriptor: StateDescriptor, *, earlier: bool
+    ) -> None:
         """`earlier`: under a former name, whose rows count in key groups without rows under a later one."""
         store, codec, first, last = self._store, self._key_codec, *self._key_groups
         source, target = store.families(stored), store.families(to)
@@ -215,9 +217,9 @@ class RocksDbStateBackend:
                 store.load(to, table.batches, codec, expiry_ms)
         store.drop(stored)
 
-    def _layout_of(self, descriptor: StateDescriptor, family: str) -> Layout:
+    def _layout_of(self, descriptor: StateDescriptor, family: str) -> StateLayout:
         schema = descriptor.table_schema(self._codec.schema if self._codec is not None else pa.schema([]))
-        return Layout(descriptor.name, descriptor.kind, descriptor.options.pickled, schema, family)
+        return StateLayout(descriptor.name, descriptor.kind, descriptor.options.pickled, schema, family)
 
     # --- snapshots -------------------------------------------------------------------------------
 

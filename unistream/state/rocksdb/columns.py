@@ -29,12 +29,12 @@ from unistream.state.common.lifetime import Lifetime
 from unistream.state.rocksdb.api import rows_from
 from unistream.state.rocksdb.keys import GROUP_BYTES
 from unistream.state.rocksdb.shards import Families
-from unistream.state.rocksdb.values import NUMBER_BYTES, TIME_BYTES, Layout, expiry_of, stamped
+from unistream.state.rocksdb.values import NUMBER_BYTES, TIME_BYTES, StateLayout, expiry_of, stamped
 
 
 def make_column(
     descriptor: StateDescriptor,
-    layout: Layout,
+    layout: StateLayout,
     families: Families,
     *,
     life: Lifetime | None,
@@ -50,16 +50,16 @@ def make_column(
     if isinstance(descriptor, AggregatingStateDescriptor):
         return folds.AggregatingColumn(descriptor, cells)
     if isinstance(descriptor, MapStateDescriptor):
-        return MapColumn(descriptor, layout, cells)
+        return RocksDbMapColumn(descriptor, layout, cells)
     if descriptor.kind is StateKind.LIST:
-        return ListColumn(descriptor, cells, numbers)
+        return RocksDbListColumn(descriptor, cells, numbers)
     return ColumnHandle(descriptor, cells)
 
 
 class CellColumn:
     """`folds.Cells`: the cells of many rows, and all rows that begin with a key."""
 
-    def __init__(self, layout: Layout, families: Families, life: Lifetime | None) -> None:
+    def __init__(self, layout: StateLayout, families: Families, life: Lifetime | None) -> None:
         self._families = families
         self._life = life
         self._dump = layout.dump
@@ -148,7 +148,7 @@ class ColumnHandle:
         return array_of(self._descriptor.name, values, self._descriptor.type)
 
 
-class ListColumn:
+class RocksDbListColumn:
     """`port.state.ListColumnState`: a row per element, so that adding some rewrites nothing."""
 
     def __init__(self, descriptor: StateDescriptor, cells: CellColumn, numbers: Iterator[int]) -> None:
@@ -179,10 +179,10 @@ class ListColumn:
         self._cells.remove_all(keys)
 
 
-class MapColumn:
+class RocksDbMapColumn:
     """`port.state.MapColumnState`: a row per entry."""
 
-    def __init__(self, descriptor: MapStateDescriptor, layout: Layout, cells: CellColumn) -> None:
+    def __init__(self, descriptor: MapStateDescriptor, layout: StateLayout, cells: CellColumn) -> None:
         self._descriptor = descriptor
         self._cells = cells
         self._dump_key = layout.dump_key

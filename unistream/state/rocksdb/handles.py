@@ -21,12 +21,12 @@ from unistream.state.common.lifetime import Lifetime
 from unistream.state.rocksdb.api import rows_from
 from unistream.state.rocksdb.keys import GROUP_BYTES
 from unistream.state.rocksdb.shards import Families
-from unistream.state.rocksdb.values import NUMBER_BYTES, TIME_BYTES, Layout, expiry_of, stamped
+from unistream.state.rocksdb.values import NUMBER_BYTES, TIME_BYTES, StateLayout, expiry_of, stamped
 
 
 def make_handle(
     descriptor: StateDescriptor,
-    layout: Layout,
+    layout: StateLayout,
     families: Families,
     current: CurrentKey,
     *,
@@ -36,14 +36,14 @@ def make_handle(
     """ValueState, ListState, MapState or AppendingState of `port.state`."""
     match descriptor:
         case ListStateDescriptor():
-            return ListHandle(layout, families, current, life, numbers)
+            return RocksDbListState(layout, families, current, life, numbers)
         case MapStateDescriptor():
-            return MapHandle(layout, families, current, life)
+            return RocksDbMapState(layout, families, current, life)
         case ReducingStateDescriptor():
-            return ReducingHandle(layout, families, current, life, descriptor.reduce)
+            return RocksDbReducingState(layout, families, current, life, descriptor.reduce)
         case AggregatingStateDescriptor():
-            return AggregatingHandle(layout, families, current, life, descriptor.aggregate)
-    return (ValueHandle if life is None else TtlValueHandle)(layout, families, current, life)
+            return RocksDbAggregatingState(layout, families, current, life, descriptor.aggregate)
+    return (RocksDbValueState if life is None else RocksDbTtlValueState)(layout, families, current, life)
 
 
 class _Cells:
@@ -56,7 +56,7 @@ class _Cells:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: StateLayout,
         families: Families,
         current: CurrentKey,
         life: Lifetime | None,
@@ -121,7 +121,7 @@ class _Cells:
             del family[key]
 
 
-class ValueHandle(_Cells):
+class RocksDbValueState(_Cells):
     """`port.state.ValueState` without a time to live."""
 
     __slots__ = ()
@@ -139,7 +139,7 @@ class ValueHandle(_Cells):
             self._families[key[:GROUP_BYTES]][key] = self._dump(value)
 
 
-class TtlValueHandle(_Cells):
+class RocksDbTtlValueState(_Cells):
     """A `port.state.ValueState` with a time to live."""
 
     __slots__ = ()
@@ -151,7 +151,7 @@ class TtlValueHandle(_Cells):
         self._write(self._current.key, value)
 
 
-class ReducingHandle(_Cells):
+class RocksDbReducingState(_Cells):
     """`port.state.AppendingState` of a reducing state."""
 
     __slots__ = ()
@@ -165,7 +165,7 @@ class ReducingHandle(_Cells):
         self._write(key, value if found is None else self._fold(found, value))
 
 
-class AggregatingHandle(_Cells):
+class RocksDbAggregatingState(_Cells):
     """`port.state.AppendingState` of an aggregating state."""
 
     __slots__ = ()
@@ -180,14 +180,14 @@ class AggregatingHandle(_Cells):
         self._write(key, self._fold.add(value, self._fold.create_accumulator() if found is None else found))
 
 
-class ListHandle(_Cells):
+class RocksDbListState(_Cells):
     """`port.state.ListState`: a row per element, so that adding one rewrites nothing."""
 
     __slots__ = ("_numbers",)
 
     def __init__(
         self,
-        layout: Layout,
+        layout: StateLayout,
         families: Families,
         current: CurrentKey,
         life: Lifetime | None,
@@ -225,13 +225,13 @@ class ListHandle(_Cells):
         self._remove_rows()
 
 
-class MapHandle(_Cells):
+class RocksDbMapState(_Cells):
     """`port.state.MapState`: a row per entry."""
 
     __slots__ = ("_dump_key", "_load_key")
 
     def __init__(
-        self, layout: Layout, families: Families, current: CurrentKey, life: Lifetime | None
+        self, layout: StateLayout, families: Families, current: CurrentKey, life: Lifetime | None
     ) -> None:
         super().__init__(layout, families, current, life)
         self._dump_key = layout.dump_key

@@ -31,18 +31,18 @@ from unistream.state.rocksdb.keys import KeyBytes
 from unistream.state.rocksdb.shards import Families, Groups, Shards, label_of
 from unistream.state.rocksdb.snapshot import decode_descriptors
 from unistream.state.rocksdb.store import Store
-from unistream.state.rocksdb.values import Layout
+from unistream.state.rocksdb.values import StateLayout
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class _FetchedDatabase:
     """A fetched database, in `folder`/<its label>. `groups`: its key groups; `wanted`: ours among them."""
 
     folder: Path
     groups: Groups
     wanted: Groups
     keys: KeyBytes
-    layouts: tuple[Layout, ...]
+    layouts: tuple[StateLayout, ...]
     whole: bool
 
 
@@ -88,7 +88,7 @@ class Restorer:
             )
         check_allowed("", pickled=part.pickled, allowed=self.allow_pickled)
 
-    def _stored(self, part: RestoredFiles) -> list[_Stored]:
+    def _stored(self, part: RestoredFiles) -> list[_FetchedDatabase]:
         """The databases of an old subtask with key groups of ours, each in its own folder."""
         found, key_schema, stored_layouts = decode_descriptors(part.descriptors)
         keys = self.declare_keys(key_schema)
@@ -100,10 +100,10 @@ class Restorer:
             wanted = intersect(groups, self.store.key_groups)
             if wanted is not None:
                 _gather(part.folder, groups, prefix="" if whole else f"{label_of(groups)}.")
-                stored.append(_Stored(part.folder, groups, wanted, keys, layouts, whole))
+                stored.append(_FetchedDatabase(part.folder, groups, wanted, keys, layouts, whole))
         return stored
 
-    def _restore_files(self, stored: list[_Stored]) -> None:
+    def _restore_files(self, stored: list[_FetchedDatabase]) -> None:
         adopted = [one for one in stored if len(stored) <= self.store.shards_max and self._fits(one)]
         for one in adopted:
             folder = one.folder / label_of(one.groups)
@@ -112,7 +112,7 @@ class Restorer:
             if one not in adopted:
                 self._copy(one)
 
-    def _fits(self, stored: _Stored) -> bool:
+    def _fits(self, stored: _FetchedDatabase) -> bool:
         """It can be one of our shards as it is."""
         first, last = self.store.key_groups
         width = stored.wanted[1] - stored.wanted[0] + 1
@@ -123,7 +123,7 @@ class Restorer:
         pairs = zip(targets, stored.layouts, strict=True)
         return all(one.family == other.family and one.schema.equals(other.schema) for one, other in pairs)
 
-    def _copy(self, stored: _Stored) -> None:
+    def _copy(self, stored: _FetchedDatabase) -> None:
         """Writes its rows of our key groups into our own databases."""
         source = Shards(stored.folder, Memory(READ_CACHE_BYTES), read_only=True)
         try:
@@ -138,7 +138,7 @@ class Restorer:
         check_allowed(table.name, pickled=table.pickled, allowed=self.allow_pickled)
         keys = self.declare_keys(key_schema_of(table.schema))
         schema = with_keys(table.schema, keys)
-        layout = self.store.target(Layout(table.name, table.kind, table.pickled, schema, ""))
+        layout = self.store.target(StateLayout(table.name, table.kind, table.pickled, schema, ""))
         batches = (of_groups(batch, *self.store.key_groups) for batch in table.batches)
         self.store.load(layout, batches, keys, self.clock.wall_ms())
 

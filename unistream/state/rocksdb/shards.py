@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from unistream.model.key_groups import intersect, key_group_range
-from unistream.state.rocksdb.api import Database, Family, Memory, rows_from
+from unistream.state.rocksdb.api import Family, Memory, RocksDb, rows_from
 from unistream.state.rocksdb.keys import group_prefix, groups_of
 
 Groups = tuple[int, int]
@@ -42,17 +42,17 @@ class Shard:
     folder: Path
     memory: Memory
     read_only: bool
-    opened: Database | None = None
+    opened: RocksDb | None = None
 
     @property
     def label(self) -> str:
         return label_of(self.groups)
 
-    def open(self) -> Database:
+    def open(self) -> RocksDb:
         """Raises CorruptSnapshot if the files in its folder cannot be opened."""
         if self.opened is None:
             self.folder.parent.mkdir(parents=True, exist_ok=True)
-            self.opened = Database(self.folder, self.memory, read_only=self.read_only)
+            self.opened = RocksDb(self.folder, self.memory, read_only=self.read_only)
         return self.opened
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class Shards:
     def __getitem__(self, place: int) -> Shard:
         return self._shards[place]
 
-    def opened(self) -> list[tuple[Shard, Database]]:
+    def opened(self) -> list[tuple[Shard, RocksDb]]:
         return [(shard, shard.opened) for shard in self._shards if shard.opened is not None]
 
     def has(self, family: str) -> bool:

@@ -29,11 +29,11 @@ from unistream.state.common.uploads import Uploads
 from unistream.state.rocksdb.api import FORMAT, LIST, READ_CACHE_BYTES, Memory, database_files
 from unistream.state.rocksdb.keys import GROUP_BYTES, KeyBytes
 from unistream.state.rocksdb.shards import Families, Groups, Shards, label_of
-from unistream.state.rocksdb.values import Layout, is_empty, table_of
+from unistream.state.rocksdb.values import StateLayout, is_empty, table_of
 
 
-class StoredState(msgspec.Struct, frozen=True, kw_only=True):
-    """A `Layout`. `schema`: of its table, as an Arrow IPC message."""
+class StateMetaInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A `StateLayout`. `schema`: of its table, as an Arrow IPC message."""
 
     name: str
     kind: StateKind
@@ -55,20 +55,20 @@ class Descriptors(msgspec.Struct, frozen=True, kw_only=True):
     keys: bytes
     max_parallelism: int
     next_number: int
-    states: tuple[StoredState, ...]
+    states: tuple[StateMetaInfo, ...]
     shards: tuple[tuple[int, int], ...] = ()
 
 
 def encode_descriptors(
     codec: KeyBytes,
-    layouts: Iterable[Layout],
+    layouts: Iterable[StateLayout],
     max_parallelism: int,
     next_number: int,
     shards: Iterable[Groups],
 ) -> bytes:
     """The description of a store for `FileSet.descriptors`, which `decode_descriptors` reads."""
     states = tuple(
-        StoredState(
+        StateMetaInfo(
             name=layout.name,
             kind=layout.kind,
             pickled=layout.pickled,
@@ -88,12 +88,12 @@ def encode_descriptors(
     )
 
 
-def decode_descriptors(content: bytes) -> tuple[Descriptors, pa.Schema, list[Layout]]:
+def decode_descriptors(content: bytes) -> tuple[Descriptors, pa.Schema, list[StateLayout]]:
     """The description of a store, with the key columns and the layouts that it encodes. Raises
     CorruptSnapshot."""
     try:
         found = msgspec.msgpack.decode(content, type=Descriptors)
-        layouts = [Layout(s.name, s.kind, s.pickled, _schema(s.schema), s.family) for s in found.states]
+        layouts = [StateLayout(s.name, s.kind, s.pickled, _schema(s.schema), s.family) for s in found.states]
         return found, _schema(found.keys), layouts
     except (msgspec.MsgspecError, pa.ArrowException, OSError) as error:
         raise CorruptSnapshot(f"the description of RocksDB files cannot be read: {error}") from error
@@ -117,7 +117,7 @@ class RocksDbSnapshot:
     checkpoint_id: CheckpointId
     folder: Path | None
     codec: KeyBytes | None
-    layouts: list[Layout]
+    layouts: list[StateLayout]
     descriptors: bytes
     key_groups: Groups
     shards: Sequence[Groups]

@@ -23,7 +23,7 @@ import pyarrow as pa
 from unistream.state.rocksdb.api import Memory, RocksDbTuning
 from unistream.state.rocksdb.keys import KeyBytes
 from unistream.state.rocksdb.shards import Families, Groups, Shards, shard_ranges
-from unistream.state.rocksdb.values import Layout, Numbers, rows_of
+from unistream.state.rocksdb.values import ElementNumbers, StateLayout, rows_of
 
 WRITE_ROWS: Final = 4096  # of a restore that are written at once
 TAKEN_OVER_MAX: Final = 2
@@ -45,8 +45,8 @@ class Store:
         parallelism: int | None,
     ) -> None:
         self.key_groups = key_groups
-        self.layouts: list[Layout] = []
-        self.numbers = Numbers()
+        self.layouts: list[StateLayout] = []
+        self.numbers = ElementNumbers()
         tuning = tuning or RocksDbTuning()
         self.shards_wanted = tuning.shards
         self.shards_max = TAKEN_OVER_MAX * tuning.shards
@@ -61,7 +61,7 @@ class Store:
             self.shards.fill(self._ranges)
             self._filled = True
 
-    def families(self, layout: Layout) -> Families:
+    def families(self, layout: StateLayout) -> Families:
         self.fill()
         return Families(self.shards, layout.family)
 
@@ -72,7 +72,7 @@ class Store:
         numbered = (f"{name}-{number}" for number in itertools.count(1))
         return next(n for n in itertools.chain([name], numbered) if n not in used and not self.shards.has(n))
 
-    def target(self, layout: Layout, *, family: str | None = None) -> Layout:
+    def target(self, layout: StateLayout, *, family: str | None = None) -> StateLayout:
         """The layout for restored rows of a state; `family`: its column family, if that is free.
 
         Parts of one name may have different columns: the declaration has changed, and some of the subtasks
@@ -85,22 +85,22 @@ class Store:
                 return other
         if family is None or any(other.family == family for other in self.layouts):
             family = self.new_family(layout.name)
-        found = Layout(layout.name, layout.kind, layout.pickled, layout.schema, family)
+        found = StateLayout(layout.name, layout.kind, layout.pickled, layout.schema, family)
         self.layouts.append(found)
         return found
 
-    def named(self, state: str) -> list[Layout]:
+    def named(self, state: str) -> list[StateLayout]:
         """The layouts of one state: only one once it was requested."""
         return [layout for layout in self.layouts if layout.name == state]
 
     def load(
-        self, layout: Layout, batches: Iterable[pa.RecordBatch], codec: KeyBytes, expiry_ms: int
+        self, layout: StateLayout, batches: Iterable[pa.RecordBatch], codec: KeyBytes, expiry_ms: int
     ) -> None:
         """Writes stored rows; those without a time to live expire at `expiry_ms`."""
         for batch in batches:
             self.write(layout, rows_of(layout, batch, codec, expiry_ms, self.numbers))
 
-    def write(self, layout: Layout, rows: Iterator[tuple[bytes, bytes]]) -> None:
+    def write(self, layout: StateLayout, rows: Iterator[tuple[bytes, bytes]]) -> None:
         families = self.families(layout)
         while piece := list(itertools.islice(rows, WRITE_ROWS)):
             families.write(piece)
@@ -109,7 +109,7 @@ class Store:
         """Number of changes in the open databases; only differences are meaningful."""
         return sum(database.written() for _, database in self.shards.opened())
 
-    def drop(self, layout: Layout) -> None:
+    def drop(self, layout: StateLayout) -> None:
         self.shards.drop(layout.family)
 
     def link(self, folder: Path) -> list[Groups]:

@@ -53,7 +53,7 @@ class _Round:
         return not self.parts and now_ms < self.began_ms + max(1, self.ttl_ms // 2)
 
 
-class Sweep:
+class TtlSweep:
     """Deletes expired rows of the states of a store."""
 
     def __init__(self, store: Store, clock: Clock) -> None:

@@ -39,7 +39,7 @@ NUMBER_BYTES: Final = 8
 
 
 @dataclass(frozen=True)
-class Layout:
+class StateLayout:
     """The form of a state's rows.
 
     `schema`: of its table in a snapshot (see `model.state`); `family`: of its column family in every shard.
@@ -94,7 +94,7 @@ class Layout:
         return self.schema.field(MAP_KEY_COLUMN).type
 
 
-class Numbers(Iterator[int]):
+class ElementNumbers(Iterator[int]):
     """Ascending numbers of the elements of lists. `next`: the next one."""
 
     __slots__ = ("next",)
@@ -125,7 +125,7 @@ def expiry_of(cell: bytes) -> int:
 
 
 def table_of(
-    layout: Layout, families: Families, codec: KeyBytes, groups: tuple[int, int], now_ms: int
+    layout: StateLayout, families: Families, codec: KeyBytes, groups: tuple[int, int], now_ms: int
 ) -> StateTable:
     """The live rows of some key groups (first, last), in order, read lazily."""
     return StateTable(
@@ -142,7 +142,7 @@ def is_empty(families: Families, groups: tuple[int, int]) -> bool:
 
 
 def _batches(
-    layout: Layout, families: Families, codec: KeyBytes, groups: tuple[int, int], now_ms: int
+    layout: StateLayout, families: Families, codec: KeyBytes, groups: tuple[int, int], now_ms: int
 ) -> Iterator[pa.RecordBatch]:
     cells = live_rows(layout, families, groups, now_ms)
     entries = _lists(cells) if layout.kind is StateKind.LIST else _flat(layout, cells, codec)
@@ -154,14 +154,14 @@ def _batches(
 
 
 def live_rows(
-    layout: Layout, families: Families, groups: tuple[int, int], now_ms: int
+    layout: StateLayout, families: Families, groups: tuple[int, int], now_ms: int
 ) -> Iterator[tuple[bytes, bytes]]:
     rows = families.rows(groups)
     return (row for row in rows if expiry_of(row[1]) > now_ms) if layout.has_ttl else rows
 
 
 def _flat(
-    layout: Layout, rows: Iterator[tuple[bytes, bytes]], codec: KeyBytes
+    layout: StateLayout, rows: Iterator[tuple[bytes, bytes]], codec: KeyBytes
 ) -> Iterator[tuple[bytes, tuple[bytes, bytes]]]:
     """Key -> (a map's key, cell)."""
     if layout.kind is not StateKind.MAP:
@@ -176,7 +176,7 @@ def _lists(rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, list[by
         yield key, [cell for _, cell in elements]
 
 
-def _columns(layout: Layout, entries: list[Any]) -> list[pa.Array]:
+def _columns(layout: StateLayout, entries: list[Any]) -> list[pa.Array]:
     """Columns after the key columns."""
     try:
         if layout.kind is StateKind.LIST:
@@ -196,7 +196,7 @@ def _columns(layout: Layout, entries: list[Any]) -> list[pa.Array]:
     return columns
 
 
-def _list_columns(layout: Layout, lists: list[list[bytes]]) -> list[pa.Array]:
+def _list_columns(layout: StateLayout, lists: list[list[bytes]]) -> list[pa.Array]:
     lengths = np.fromiter(map(len, lists), np.int64, len(lists))
     offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
     cells = [cell for found in lists for cell in found]
@@ -208,7 +208,7 @@ def _list_columns(layout: Layout, lists: list[list[bytes]]) -> list[pa.Array]:
     return columns
 
 
-def _values(layout: Layout, cells: list[bytes], kind: pa.DataType) -> pa.Array:
+def _values(layout: StateLayout, cells: list[bytes], kind: pa.DataType) -> pa.Array:
     if layout.has_ttl:
         cells = [cell[TIME_BYTES:] for cell in cells]
     return pa.array(cells if layout.pickled else [layout.load(cell) for cell in cells], kind)
@@ -218,7 +218,7 @@ def _values(layout: Layout, cells: list[bytes], kind: pa.DataType) -> pa.Array:
 
 
 def rows_of(
-    layout: Layout, batch: pa.RecordBatch, codec: KeyBytes, expiry_ms: int, numbers: Iterator[int]
+    layout: StateLayout, batch: pa.RecordBatch, codec: KeyBytes, expiry_ms: int, numbers: Iterator[int]
 ) -> Iterator[tuple[bytes, bytes]]:
     """Rows of a stored batch whose columns can be converted to those of the layout. `expiry_ms`: for values
     that were stored without a time to live and have one now. `numbers`: for the elements of lists."""

@@ -22,7 +22,7 @@ from unistream.model.elements import Batch, Watermark, WatermarkStatus
 from unistream.model.graph import HISTORY, SourceInfo
 from unistream.model.messages import AssignSplits, Split
 from unistream.model.positions import POSITIONS_MAX
-from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.model.snapshot import ListMode, OperatorListState, OperatorSnapshot, OperatorState
 from unistream.model.splits import natural_key
 from unistream.operator.common import BaseOperator
 from unistream.port.operator import CommitPermit, SourceOperatorSpec
@@ -282,7 +282,7 @@ class SourceOperator(BaseOperator):
         splits = self._restored if self._reader is None else [*self._reader.snapshot(), *self._held]
         items = tuple(msgspec.msgpack.encode(split) for split in splits)
         return OperatorSnapshot(
-            lists={SPLITS_STATE: ListState(ListMode.SPLIT, items)}, positions=self._recorded(splits)
+            lists={SPLITS_STATE: OperatorListState(ListMode.SPLIT, items)}, positions=self._recorded(splits)
         )
 
     def _recorded(self, splits: Sequence[Split]) -> dict[str, tuple[str, int]]:

@@ -14,7 +14,7 @@ from unistream.base.errors import CorruptSnapshot
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.key_groups import key_groups, subtask_of_key_group
 from unistream.model.metric_names import LATE_RECORDS_DROPPED
-from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot
+from unistream.model.snapshot import ListMode, OperatorListState, OperatorSnapshot
 from unistream.operator.window import (
     FIRED,
     AggregatePlan,
@@ -141,7 +141,10 @@ def as_older(snapshots: Iterable[OperatorSnapshot], *times: int) -> list[Operato
         replace(
             one,
             keyed={name: table for name, table in one.keyed.items() if name != FIRED},
-            lists={**one.lists, FIRED: ListState(ListMode.BROADCAST, (msgspec.msgpack.encode(time),))},
+            lists={
+                **one.lists,
+                FIRED: OperatorListState(ListMode.BROADCAST, (msgspec.msgpack.encode(time),)),
+            },
         )
         for one, time in zip(snapshots, times, strict=True)
     ]
@@ -172,6 +175,6 @@ def test_an_older_one_that_is_ahead_of_other_subtasks_loses_no_row(parallelism: 
 
 
 def test_an_unreadable_time_is_an_error_of_the_snapshot() -> None:
-    item = ListState(ListMode.BROADCAST, (b"\xc1",))
+    item = OperatorListState(ListMode.BROADCAST, (b"\xc1",))
     with pytest.raises(CorruptSnapshot, match="'fired-until' cannot be read"):
         Subtasks(SHORT, 1, [OperatorSnapshot(lists={FIRED: item})])

@@ -14,7 +14,7 @@ from unistream.model.snapshot import (
     KeyedShare,
     ListMode,
     ListShare,
-    ListState,
+    OperatorListState,
     OperatorRestore,
     OperatorSnapshot,
     OperatorState,
@@ -99,7 +99,7 @@ def test_watermarks_are_told_of_all_operators_and_are_no_state() -> None:
 )
 def test_small_lists_are_inlined(size: int, files: int) -> None:
     store = MemoryStateStore()
-    state = ListState(ListMode.UNION, (b"x" * (size - 1), b"y"))
+    state = OperatorListState(ListMode.UNION, (b"x" * (size - 1), b"y"))
     handle = _write(store, OperatorSnapshot(lists={"l": state})).lists[0]
     assert len(store.files) == files
     assert (handle.count, handle.mode) == (2, ListMode.UNION)

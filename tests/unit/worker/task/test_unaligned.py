@@ -19,7 +19,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.limits import LOCAL_QUEUE_BATCHES
 from unistream.model.elements import Batch
 from unistream.model.graph import JobGraph, Ship
-from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.model.snapshot import ListMode, OperatorListState, OperatorSnapshot, OperatorState
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.operator.common import BaseOperator
 from unistream.testing.harness import TaskJob
@@ -46,7 +46,7 @@ class Collect(BaseOperator):
 
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
         items = (msgspec.msgpack.encode(self.seen),)
-        return OperatorSnapshot(lists={"seen": ListState(mode=ListMode.SPLIT, items=items)})
+        return OperatorSnapshot(lists={"seen": OperatorListState(mode=ListMode.SPLIT, items=items)})
 
     def finish(self) -> None:
         self.results += self.seen
