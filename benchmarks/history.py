@@ -33,7 +33,7 @@ from unistream.master.service import ClusterServices
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.port.metadata import ArchiveRecord
-from unistream.port.retention import DAY_MS, Retention
+from unistream.port.retention import DAY_MS, MetadataRetention
 
 RUNNING: Final = 20
 PER_S: Final = 50
@@ -52,7 +52,9 @@ class Measured(Cluster):
     def services(self) -> ClusterServices:
         """Nothing is pruned."""
         self.url = self.given
-        return replace(super().services(), retention=Retention(age_ms=10**6 * DAY_MS, checkpoints=10**9))
+        return replace(
+            super().services(), retention=MetadataRetention(age_ms=10**6 * DAY_MS, checkpoints=10**9)
+        )
 
 
 def fill(url: str, rows: int, ended: int) -> None:

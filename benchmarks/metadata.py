@@ -32,7 +32,7 @@ from unistream.metadata.upkeep import vacuum
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord, JobRecord
-from unistream.port.retention import DAY_MS, Retention
+from unistream.port.retention import DAY_MS, MetadataRetention
 from unistream.port.run_links import Line, LineKind, Watcher
 
 EPOCH: Final = LeaderEpoch(1)
@@ -262,7 +262,7 @@ def time_numbers(url: str) -> dict[str, float]:
 def time_pruning(store: SqlMetadataStore) -> dict[str, float]:
     rows, longest, steps = 0, 0.0, 0
     begin = last = time.perf_counter()
-    for step in store.prune(Retention(), NOW_MS, EPOCH):
+    for step in store.prune(MetadataRetention(), NOW_MS, EPOCH):
         now = time.perf_counter()
         rows, longest, steps, last = rows + step.rows, max(longest, now - last), steps + 1, now
     return {

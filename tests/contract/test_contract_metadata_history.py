@@ -30,7 +30,7 @@ from unistream.port.metadata import (
     JobRecord,
     PastJobs,
 )
-from unistream.port.retention import DAY_MS, Retention
+from unistream.port.retention import DAY_MS, MetadataRetention
 
 OURS, OTHER = ClusterId("a" * 32), ClusterId("b" * 32)
 NOW_MS = 100 * DAY_MS
@@ -253,21 +253,21 @@ def test_jobs_without_an_end_go_when_their_cluster_is_gone_for_long(metadata: Sq
     def left() -> list[int]:
         return sorted(int(record.job, 16) for record in metadata.jobs())
 
-    list(metadata.prune(Retention(), NOW_MS, ONE, dry_run=True))
+    list(metadata.prune(MetadataRetention(), NOW_MS, ONE, dry_run=True))
     assert left() == [1, 2, 3, 4, 5, 6]
-    list(metadata.prune(Retention(), NOW_MS, ONE))
+    list(metadata.prune(MetadataRetention(), NOW_MS, ONE))
     assert left() == [2, 3, 4, 6]
     assert sorted(one.cluster for one in metadata.clusters()) == ["2", "3", "4"]
-    list(metadata.prune(Retention(jobs=1), NOW_MS, ONE))
+    list(metadata.prune(MetadataRetention(jobs=1), NOW_MS, ONE))
     assert left() == [3, 4, 6], "and when there are too many"
-    list(metadata.prune(Retention(jobs=0), NOW_MS, ONE))
+    list(metadata.prune(MetadataRetention(jobs=0), NOW_MS, ONE))
     assert left() == [4], "one that lives is never removed"
     assert metadata.archive(job_id(6)) is None
 
 
 def test_a_cluster_that_lives_is_kept_however_short_the_age_is(metadata: SqlMetadataStore) -> None:
     """And so is the job that it adds then."""
-    short = Retention(age_ms=1)
+    short = MetadataRetention(age_ms=1)
     metadata.act_for(OURS)
     metadata.record_cluster(cluster())
     list(metadata.prune(short, NOW_MS + 2, ONE))
@@ -298,7 +298,7 @@ def _write(url: str, number: int, begin: Any) -> None:
     for checkpoint in range(1, 201):
         store.record_checkpoint(job_id(number), snapshot(checkpoint, at_ms=NOW_MS), ONE)
         store.record_commit(commit(checkpoint, of=number), ONE)
-    for _ in store.prune(Retention(checkpoints=10, commits=10, age_ms=1), NOW_MS + 2, ONE):
+    for _ in store.prune(MetadataRetention(checkpoints=10, commits=10, age_ms=1), NOW_MS + 2, ONE):
         pass
     store.close()
 
@@ -336,7 +336,7 @@ def test_clusters_of_several_processes_write_and_prune_one_database_at_once(data
         ensure(database_url)
     together(_write, *((database_url, number) for number in range(1, PROCESSES + 1)))
     store = SqlMetadataStore(database_url)
-    list(store.prune(Retention(checkpoints=10, commits=10, age_ms=1), NOW_MS + 2, ONE))
+    list(store.prune(MetadataRetention(checkpoints=10, commits=10, age_ms=1), NOW_MS + 2, ONE))
     for number in range(1, PROCESSES + 1):
         assert store.checkpoint_totals(job_id(number)).completed == 200, "none is counted twice"
         totals = store.sinks(job_id(number))["out"]

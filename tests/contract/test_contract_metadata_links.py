@@ -17,7 +17,7 @@ from unistream.metadata.store import SqlMetadataStore
 from unistream.model.checkpoint_figures import SnapshotStatus
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.metadata import ArtifactRecord
-from unistream.port.retention import Retention
+from unistream.port.retention import MetadataRetention
 from unistream.port.run_links import Line, LineKind, RunLink, RunLinks, Watcher
 
 KEY = "prod/etl/delays"
@@ -206,7 +206,7 @@ def test_a_savepoint_outlives_its_job_in_the_line_of_its_name(metadata: SqlMetad
     metadata.add_job(job(ended_ms=9), ONE)
     savepoint = snapshot(5, kind=SnapshotKind.TERMINATE)
     metadata.record_checkpoint(job_id(1), savepoint, ONE)
-    list(metadata.prune(Retention(jobs=0), 1_000, ONE))
+    list(metadata.prune(MetadataRetention(jobs=0), 1_000, ONE))
     assert metadata.job(job_id(1)) is None
     found = metadata.links.last_snapshot_of_line(Line(LineKind.NAME, "delays"))
     assert found is not None
@@ -229,7 +229,7 @@ def test_an_artifact_is_unused_when_no_recorded_job_refers_to_it(metadata: SqlMe
     assert [a.sha256[0] for a in metadata.artifacts.of_job(job_id(2))] == ["a", "b"]
     assert metadata.artifacts.unused(1_000) == []
     assert not metadata.artifacts.forget("b" * 64)
-    list(metadata.prune(Retention(age_ms=1), 1_000, ONE))
+    list(metadata.prune(MetadataRetention(age_ms=1), 1_000, ONE))
     assert metadata.artifacts.unused(20) == []
     [unused] = metadata.artifacts.unused(21)
     assert unused == artifact("b", 20)

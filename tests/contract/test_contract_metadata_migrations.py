@@ -21,7 +21,7 @@ from unistream.metadata.store import SqlMetadataStore
 from unistream.metadata.tables import metadata as our_tables
 from unistream.model.positions import SourcePositions
 from unistream.model.snapshot_kind import SnapshotKind
-from unistream.port.retention import DAY_MS, Retention
+from unistream.port.retention import DAY_MS, MetadataRetention
 from unistream.port.run_links import Watcher
 
 NEWEST_MS = 100 * DAY_MS
@@ -87,7 +87,7 @@ def test_up_down_and_up_again_with_rows_in_them(database_url: str) -> None:
     new = commit(21, rows=0, at_ms=NEWEST_MS, watermark_ms=5, positions=(read,))
     assert store.record_commit(new, LEADER) == outbox[-1].seq + 1
     assert store.outbox()[-1].commit == new
-    list(store.prune(Retention(commits=5), NEWEST_MS, LEADER))
+    list(store.prune(MetadataRetention(commits=5), NEWEST_MS, LEADER))
     last = store.outbox()[-1].seq
     check_nothing_is_lost(store)
     store.links.attach("key", OLD_JOB, WATCHER, 1)

@@ -13,7 +13,7 @@ from unistream.base.errors import Fenced, NotFound
 from unistream.metadata import tables
 from unistream.metadata.store import SqlMetadataStore
 from unistream.port.metadata import EventRecord
-from unistream.port.retention import Retention
+from unistream.port.retention import MetadataRetention
 
 WRITERS = 4
 COMMITS = 40
@@ -70,7 +70,7 @@ def test_numbers_go_on_after_all_rows_were_pruned(metadata: SqlMetadataStore) ->
     metadata.add_job(job(), ONE)
     first = metadata.record_commit(commit(1), ONE)
     assert first is not None
-    assert sum(step.rows for step in metadata.prune(Retention(outbox_age_ms=5), 1_000, ONE)) == 1
+    assert sum(step.rows for step in metadata.prune(MetadataRetention(outbox_age_ms=5), 1_000, ONE)) == 1
     assert metadata.outbox() == []
     assert metadata.record_commit(commit(2), ONE) == first + 1
 
@@ -96,7 +96,7 @@ def test_totals_of_a_sink_count_pruned_commits_and_those_are_not_counted_again(
     before = metadata.sinks(job_id(1))
     assert (before["out"].rows, before["out"].commits, before["out"].table_version) == (55, 10, 10)
     for keep in (4, 2):
-        pruned = list(metadata.prune(Retention(commits=keep, outbox_age_ms=2_000), 1_000, ONE))
+        pruned = list(metadata.prune(MetadataRetention(commits=keep, outbox_age_ms=2_000), 1_000, ONE))
         assert sum(step.rows for step in pruned) == (12 if keep == 4 else 4)
         assert metadata.sinks(job_id(1)) == before
     assert [c.checkpoint_id for c in metadata.commits(job_id(1))] == [9, 9, 10, 10]

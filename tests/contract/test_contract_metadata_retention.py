@@ -31,7 +31,7 @@ from unistream.port.metadata import (
     ExceptionRecord,
     JobRecord,
 )
-from unistream.port.retention import DAY_MS, Retention
+from unistream.port.retention import DAY_MS, MetadataRetention
 from unistream.port.run_links import Line, LineKind, Watcher
 
 NOW_MS = 2_000 * DAY_MS
@@ -45,7 +45,7 @@ def job(number: int = 1, **changes: Any) -> JobRecord:
 
 
 def pruned(
-    metadata: SqlMetadataStore, retention: Retention, now_ms: int = NOW_MS, **options: Any
+    metadata: SqlMetadataStore, retention: MetadataRetention, now_ms: int = NOW_MS, **options: Any
 ) -> dict[str, int]:
     """Rows by table."""
     found: Counter[str] = Counter()
@@ -90,7 +90,7 @@ def test_ended_jobs_go_by_age_and_number_with_all_their_rows(
     for number in (1, 4, 5):
         metadata.record_checkpoint(job_id(number), snapshot(1, at_ms=NOW_MS), ONE)
         metadata.record_commit(commit(1, of=number, at_ms=NOW_MS), ONE)
-    kept = Retention(jobs=2)
+    kept = MetadataRetention(jobs=2)
     would = pruned(metadata, kept, dry_run=True)
     assert sorted(found.job for found in metadata.jobs()) == [job_id(n) for n in (1, 2, 3, 4, 5)]
     did = pruned(metadata, kept)
@@ -116,7 +116,7 @@ def test_rows_of_a_running_job_are_kept_by_number(metadata: SqlMetadataStore, dr
             for a in (attempt, other)
         ]
         metadata.record_attempts(changes, ONE)
-    keep = Retention(exceptions=5, events=4, attempts=3)
+    keep = MetadataRetention(exceptions=5, events=4, attempts=3)
     first = {"exceptions": 7, "events": 6, "attempts": 5}
     assert pruned(metadata, keep, dry_run=dry_run) == first
     assert pruned(metadata, keep) == (first if dry_run else {})
@@ -127,22 +127,22 @@ def test_rows_of_a_running_job_are_kept_by_number(metadata: SqlMetadataStore, dr
 def test_a_surplus_of_one_table_alone_is_found(metadata: SqlMetadataStore) -> None:
     metadata.add_job(job(), ONE)
     add_exceptions(metadata, 6)
-    assert pruned(metadata, Retention(exceptions=6)) == {}
-    assert pruned(metadata, Retention(exceptions=5)) == {"exceptions": 1}
+    assert pruned(metadata, MetadataRetention(exceptions=6)) == {}
+    assert pruned(metadata, MetadataRetention(exceptions=5)) == {"exceptions": 1}
     for n in range(5):
         attempt = AttemptId(job_id(1), VertexId("v"), 0, n)
         change = AttemptChange(attempt=attempt, vertex_name="v", state="FAILED", task_manager=None, at_ms=n)
         metadata.record_attempts([change], ONE)
-    assert pruned(metadata, Retention(attempts=4)) == {}
-    assert pruned(metadata, Retention(attempts=3)) == {"attempts": 1}
+    assert pruned(metadata, MetadataRetention(attempts=4)) == {}
+    assert pruned(metadata, MetadataRetention(attempts=3)) == {"attempts": 1}
 
 
 def test_the_outbox_goes_by_age_and_number(metadata: SqlMetadataStore) -> None:
     metadata.add_job(job(), ONE)
     for n in range(1, 11):
         metadata.record_commit(commit(n, at_ms=NOW_MS - (10 - n) * DAY_MS), ONE)
-    assert pruned(metadata, Retention()) == {"outbox": 2}
-    assert pruned(metadata, Retention(outbox=3)) == {"outbox": 5}
+    assert pruned(metadata, MetadataRetention()) == {"outbox": 2}
+    assert pruned(metadata, MetadataRetention(outbox=3)) == {"outbox": 5}
     assert [row.commit.checkpoint_id for row in metadata.outbox()] == [8, 9, 10]
     assert len(metadata.commits(job_id(1))) == 10
 
@@ -151,7 +151,7 @@ def test_links_go_when_nobody_watches_and_their_job_is_gone(metadata: SqlMetadat
     metadata.add_job(job(1), ONE)
     for key, number, at_ms in (("old", 9, 1), ("of a job", 1, 2), ("new", 9, NOW_MS)):
         metadata.links.attach(key, job_id(number), WATCHER, at_ms)
-    assert pruned(metadata, Retention()) == {"run_attachments": 1, "run_links": 1}
+    assert pruned(metadata, MetadataRetention()) == {"run_attachments": 1, "run_links": 1}
     found = {key: metadata.links.job_of_key(key) is not None for key in ("old", "of a job", "new")}
     assert found == {"old": False, "of a job": True, "new": True}
     assert metadata.links.attachments("old") == []
@@ -166,14 +166,15 @@ def test_a_long_history_of_a_key_keeps_its_newest_rows(
         metadata.links.attach(key, job_id(1), WATCHER, NOW_MS - 10)
         for n in range(1, attached):
             metadata.links.take_over(key, Watcher(root_run=f"r{n}", run="q", step="s"), NOW_MS - 10 + n, 0)
-    assert pruned(metadata, Retention()) == {"run_attachments": 4}
+    assert pruned(metadata, MetadataRetention()) == {"run_attachments": 4}
     assert [line.watcher.root_run for line in metadata.links.attachments("long")] == ["r6", "r5", "r4"]
     assert len(metadata.links.attachments("short")) == 3
-    assert pruned(metadata, Retention()) == {}
+    assert pruned(metadata, MetadataRetention()) == {}
 
 
 def test_a_pass_asks_no_more_where_more_jobs_have_nothing_to_remove(metadata: SqlMetadataStore) -> None:
-    keep = Retention(checkpoints=1, commits=1, exceptions=1, events=2, attempts=1)  # an event of add_job
+    # one of the events is that of `add_job`
+    keep = MetadataRetention(checkpoints=1, commits=1, exceptions=1, events=2, attempts=1)
     asked = []
     for numbers in (range(1, 3), range(3, 63)):
         for number in numbers:
@@ -197,8 +198,8 @@ def test_commits_are_kept_for_each_sink(metadata: SqlMetadataStore) -> None:
     for number in (1, 2, 3):
         for sink in ("a", "b")[: 4 - number]:  # the last is of "a" alone
             metadata.record_commit(commit(number, at_ms=NOW_MS, sink_uid=sink), ONE)
-    assert pruned(metadata, Retention(commits=3)) == {}
-    assert pruned(metadata, Retention(commits=2)) == {"commits": 1}
+    assert pruned(metadata, MetadataRetention(commits=3)) == {}
+    assert pruned(metadata, MetadataRetention(commits=2)) == {"commits": 1}
     left = [(c.sink_uid, c.checkpoint_id) for c in metadata.commits(job_id(1))]
     assert sorted(left) == [("a", 2), ("a", 3), ("b", 1), ("b", 2)]
 
@@ -210,7 +211,7 @@ def test_savepoints_and_failures_stay_longer_than_checkpoints(metadata: SqlMetad
         changes: dict[str, Any] = of_kinds[n % 3]
         metadata.record_checkpoint(job_id(1), snapshot(n, at_ms=NOW_MS - HOUR_MS + n, **changes), ONE)
     before = metadata.checkpoint_totals(job_id(1))
-    assert pruned(metadata, Retention(checkpoints=3, snapshots=4)) == {"checkpoints": 8 + 6 + 6}
+    assert pruned(metadata, MetadataRetention(checkpoints=3, snapshots=4)) == {"checkpoints": 8 + 6 + 6}
     left = [c.checkpoint_id for c in metadata.checkpoints(job_id(1))]
     assert left == [29, 28, 27, 26, 25, 23, 22, 20, 19, 0]
     assert metadata.checkpoint_totals(job_id(1)) == before
@@ -227,7 +228,7 @@ def test_a_year_of_checkpoints_every_second_is_small_after_pruning(metadata: Sql
         fill(metadata, number, count, begin_ms=NOW_MS - from_days * DAY_MS, step_ms=step_ms)
         number += count
     assert metadata.checkpoint_totals(job_id(1)).completed == number - 1 > 200_000
-    removed = pruned(metadata, Retention())["checkpoints"]
+    removed = pruned(metadata, MetadataRetention())["checkpoints"]
     left = number - 1 - removed
     assert left <= 1_000 + 1_440 + 720 + 90
     totals = metadata.checkpoint_totals(job_id(1))
@@ -307,7 +308,7 @@ def use_everything(metadata: SqlMetadataStore) -> None:
     metadata.artifacts.of_job(job_id(1))
     metadata.artifacts.unused(NOW_MS)
     metadata.artifacts.forget("b" * 64)
-    keep = Retention(checkpoints=0, snapshots=0, commits=0, exceptions=0, events=0, attempts=0)
+    keep = MetadataRetention(checkpoints=0, snapshots=0, commits=0, exceptions=0, events=0, attempts=0)
     list(metadata.prune(keep, NOW_MS, ONE))
     metadata.add_job(job(2, ended_ms=1), ONE)
     list(metadata.prune(keep, NOW_MS, ONE, ended_since_ms=2))

@@ -109,7 +109,7 @@ def test_a_channel_without_credit_holds_back_no_other(wire: Wire) -> None:
 
 
 def test_a_barrier_overtakes_on_its_own_channel_only(wire: Wire) -> None:
-    barrier = el.CheckpointBarrier(CheckpointId(7), 123, alignment=el.Alignment.UNALIGNED)
+    barrier = el.CheckpointBarrier(CheckpointId(7), 123, alignment=el.AlignmentType.UNALIGNED)
     both = shared(wire, Partition([rows(1), rows(2)]), Partition([rows(1), rows(2)]))
     both.open(0, 1, credit=COST)
     for n in (0, 1):
@@ -125,7 +125,7 @@ def test_a_barrier_overtakes_on_its_own_channel_only(wire: Wire) -> None:
 
 def test_what_overtakes_waits_for_the_rest_of_a_batch_that_was_begun(wire: Wire) -> None:
     """Those rows are nobody's any more: no snapshot, the producer's or the consumer's, would hold them."""
-    barrier = el.CheckpointBarrier(CheckpointId(7), 123, alignment=el.Alignment.UNALIGNED)
+    barrier = el.CheckpointBarrier(CheckpointId(7), 123, alignment=el.AlignmentType.UNALIGNED)
     column = pa.array(range(4 * MIB), pa.int64())  # 32 MiB: two messages
     both = shared(wire, Partition([el.Batch(pa.record_batch({"value": column}))]), Partition())
     both.open(0, credit=20 * MIB)

@@ -101,7 +101,7 @@ def test_a_batch_needs_credit_for_all_of_its_bytes_and_events_cost_none(wire: Wi
 
 def test_a_barrier_overtakes_rows_that_wait_for_credit(wire: Wire) -> None:
     """Also while the stream's own thread waits inside gRPC for that credit."""
-    barrier = el.CheckpointBarrier(CheckpointId(7), 123, alignment=el.Alignment.UNALIGNED)
+    barrier = el.CheckpointBarrier(CheckpointId(7), 123, alignment=el.AlignmentType.UNALIGNED)
     partition = Partition([rows(1), rows(2), rows(3), el.EndOfPartition()])
     stream, sink = wire.stream(partition, credit=COST)
     assert values(sink.take(1)) == [[1]]

@@ -68,13 +68,13 @@ def timers_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def first_of_equal_wins(patch: pytest.MonkeyPatch) -> None:
-    real = lookup_table._Index.__init__
+    real = lookup_table._PositionsByKey.__init__
 
     def init(self: Any, keys: Any) -> None:
         real(self, keys)
         self._counts = np.minimum(self._counts, 1)
 
-    patch.setattr(lookup_table._Index, "__init__", init)
+    patch.setattr(lookup_table._PositionsByKey, "__init__", init)
 
 
 def disorder_is_ignored(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from unistream.core.contract import JOB_TRANSITIONS, JobState, job_steps
 from unistream.core.execution import EXECUTION_TRANSITIONS, REPORTABLE
-from unistream.core.job import CHANGES, Change
+from unistream.core.job import CHANGES, RescaleState
 from unistream.model.execution_state import ExecutionState
 from unistream.model.job_status import JobStatus
 
@@ -71,8 +71,8 @@ def render() -> str:
             _states(),
             _section(job_steps(lambda state: state), JobState.INITIAL, JobState.SUSPENDED),
             _CHANGE,
-            *(f"- {state.name}: {state.value}\n" for state in Change),
-            _section(CHANGES, Change.NONE, None),
+            *(f"- {state.name}: {state.value}\n" for state in RescaleState),
+            _section(CHANGES, RescaleState.NONE, None),
             _EXECUTION,
             f"{reported} are what a worker reports; the others the master decides.\n",
             _section(EXECUTION_TRANSITIONS, ExecutionState.CREATED, ExecutionState.FAILED),

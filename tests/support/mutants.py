@@ -17,7 +17,7 @@ from tests.support.mutants_shared import Patch
 from unistream.base.ids import AttemptId, CheckpointId
 from unistream.core import contract
 from unistream.core.checkpoint.coordinator import CheckpointCoordinator
-from unistream.core.checkpoint.pending import Pending, Phase
+from unistream.core.checkpoint.pending import CheckpointPhase, PendingCheckpoint
 from unistream.core.checkpoint.pendings import PendingSnapshots
 from unistream.core.checkpoint.sources import Sources
 from unistream.core.checkpoint.split_assignment import SplitAssigner
@@ -130,7 +130,7 @@ def _notify_early() -> list[Patch]:
 
     def go_on(self: Any) -> Any:
         failure = original(self)
-        written = [pending for pending in self._pendings if pending.phase is Phase.FINALIZING]
+        written = [pending for pending in self._pendings if pending.phase is CheckpointPhase.FINALIZING]
         return self.manifest_durable(written[0].checkpoint_id) if written else failure
 
     return [(CheckpointCoordinator, "_go_on", go_on)]
@@ -139,7 +139,7 @@ def _notify_early() -> list[Patch]:
 def _reused_ids() -> list[Patch]:
     original = PendingSnapshots.drop
 
-    def drop(self: Any, pending: Pending, *args: Any, **kwargs: Any) -> None:
+    def drop(self: Any, pending: PendingCheckpoint, *args: Any, **kwargs: Any) -> None:
         original(self, pending, *args, **kwargs)
         self._next_id = pending.checkpoint_id
 

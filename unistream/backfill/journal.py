@@ -22,7 +22,7 @@ from unistream.base import durable_files
 from unistream.base.closing import Closing
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import NO_CLUSTER, ClusterId, OperatorUid
-from unistream.core.backfill import Phase, Progress
+from unistream.core.backfill import BackfillPhase, BackfillProgress
 from unistream.model.lineage import dataset_at
 from unistream.model.time_range import TimeRange
 
@@ -72,7 +72,7 @@ class BackfillJournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the file."""
 
     order: BackfillOrder
-    progress: Progress
+    progress: BackfillProgress
 
 
 class BackfillJournal:
@@ -87,7 +87,7 @@ class BackfillJournal:
         return self._entry.order
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> BackfillProgress:
         return self._entry.progress
 
     @staticmethod
@@ -95,7 +95,7 @@ class BackfillJournal:
         return root / f"{_file_name(order.job_name)}-{order.id}"
 
     @classmethod
-    def create(cls, root: Path, order: BackfillOrder, progress: Progress) -> BackfillJournal:
+    def create(cls, root: Path, order: BackfillOrder, progress: BackfillProgress) -> BackfillJournal:
         folder = cls.folder_of(root, order)
         durable_files.make_folders(folder, exist_ok=False)
         folder.chmod(0o700)
@@ -103,7 +103,7 @@ class BackfillJournal:
         made._write()
         return made
 
-    def record(self, progress: Progress) -> None:
+    def record(self, progress: BackfillProgress) -> None:
         """Durable when it returns."""
         self._entry = BackfillJournalEntry(order=self.order, progress=progress)
         self._write()
@@ -157,7 +157,7 @@ def unfinished(root: Path, job: str) -> BackfillJournal | None:
     found = [
         one
         for one in _journals(root)
-        if one.progress.phase is not Phase.ENDED
+        if one.progress.phase is not BackfillPhase.ENDED
         and (one.order.job_name == job or (len(job) >= 4 and (one.order.job or "").startswith(job.lower())))
     ]
     if len(found) > 1:
@@ -183,7 +183,7 @@ def unfinished_into(
         order = one.order
         uris = writes.get(OperatorUid(order.sink), ())
         is_into = dataset_at(order.table).uri in uris if writes else order.job_name == job
-        if one.progress.phase is not Phase.ENDED and is_into:
+        if one.progress.phase is not BackfillPhase.ENDED and is_into:
             return one
     return None
 

@@ -13,7 +13,7 @@ from unistream.client.job.lookup import find_job
 from unistream.client.job.submission import connect
 from unistream.client.remote.procedures import ProcedureReporter
 from unistream.client.remote.rest_client import RestClient
-from unistream.core.backfill import Phase, Progress, Verdict
+from unistream.core.backfill import BackfillPhase, BackfillProgress, Verdict
 from unistream.model.procedures import ProcedureKind, ProcedureReport, ProcedureState
 
 STEPS: Final = (
@@ -23,13 +23,13 @@ STEPS: Final = (
     "replace it in one transaction",
     "resume the job",
 )
-DONE: Final[Mapping[Phase, int]] = {
-    Phase.STOPPING: 0,
-    Phase.STOPPED: 1,
-    Phase.FENCED: 2,
-    Phase.COMPUTING: 2,
-    Phase.STAGED: 3,
-    Phase.REPLACED: 4,
+DONE: Final[Mapping[BackfillPhase, int]] = {
+    BackfillPhase.STOPPING: 0,
+    BackfillPhase.STOPPED: 1,
+    BackfillPhase.FENCED: 2,
+    BackfillPhase.COMPUTING: 2,
+    BackfillPhase.STAGED: 3,
+    BackfillPhase.REPLACED: 4,
 }
 """How many steps are done in a phase; one that is given up does no more of them."""
 
@@ -51,9 +51,9 @@ def reporter_of(journal: BackfillJournal, goes_on: str) -> ProcedureReporter:
     return ProcedureReporter(lambda: _cluster_of(journal), report)
 
 
-def report(reporter: ProcedureReporter, progress: Progress, text: str) -> None:
+def report(reporter: ProcedureReporter, progress: BackfillProgress, text: str) -> None:
     """A step is done; `text` says it to people."""
-    if progress.phase is not Phase.ENDED:
+    if progress.phase is not BackfillPhase.ENDED:
         reporter.done(DONE.get(progress.phase, 0), text)
         return
     replaced = progress.verdict is Verdict.REPLACED

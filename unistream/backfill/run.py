@@ -29,16 +29,16 @@ from unistream.client.remote.job_client import JobClient, checked
 from unistream.core.backfill import (
     Abandoned,
     Attempted,
+    BackfillEnded,
+    BackfillProgress,
     Command,
-    Ended,
     Event,
-    Fenced,
-    Progress,
     Reach,
     Replaced,
     Resumed,
     Staged,
     Stopped,
+    TableFenced,
     Verdict,
     applied,
     next_command,
@@ -53,7 +53,7 @@ from unistream.worker.code import pack
 
 POLL_S: Final = 0.5
 
-OnStep = Callable[[Progress], None]
+OnStep = Callable[[BackfillProgress], None]
 OnJob = Callable[[JobInfo], None]
 
 
@@ -78,7 +78,7 @@ class BackfillRun:
     on_job: OnJob = lambda _: None
     _attempted: bool = field(default=False, init=False)
 
-    def to_end(self, *, abort: bool = False) -> Progress:
+    def to_end(self, *, abort: bool = False) -> BackfillProgress:
         """Goes on where the journal says.
 
         Raises:
@@ -141,11 +141,11 @@ class BackfillRun:
 
     def _stop_or_leave(self) -> Event:
         if still_runs(self._order):
-            return Ended(reason="it was given up (--abort); the job was not stopped")
+            return BackfillEnded(reason="it was given up (--abort); the job was not stopped")
         try:
             return self._stop()
         except ConfigError as error:
-            return Ended(reason=f"it was given up (--abort); {error}")
+            return BackfillEnded(reason=f"it was given up (--abort); {error}")
 
     def _resume(self) -> Event:
         savepoint = self.journal.progress.savepoint
@@ -176,7 +176,7 @@ class BackfillRun:
             check_finished(self.found.reach, watermark_ms, self._order.range, self._table.newest_ms)
         state = self._table.look()
         rows = self._table.count(self._order.range)
-        return Fenced(table_id=state.id, version=state.version, rows=rows, watermark_ms=watermark_ms)
+        return TableFenced(table_id=state.id, version=state.version, rows=rows, watermark_ms=watermark_ms)
 
     def _commit_pending(self, savepoint: Savepoint) -> None:
         """Nothing, unless the cluster of the job died between the savepoint and its commit. Otherwise the

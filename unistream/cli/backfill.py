@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from unistream.backfill.journal import BackfillJournal
     from unistream.backfill.pipeline import Recomputation
     from unistream.backfill.prepare import Wanted
-    from unistream.core.backfill import Progress
+    from unistream.core.backfill import BackfillProgress
     from unistream.model.submission import SubmitRequest
 
 
@@ -201,7 +201,7 @@ def _work(
     show = BackfillOutput(quiet=as_json)
     reporter = reporter_of(journal, go_on_command(journal))
 
-    def on_step(progress: Progress) -> None:
+    def on_step(progress: BackfillProgress) -> None:
         show.step(progress)
         report(reporter, progress, step_line(progress))
 
@@ -229,7 +229,7 @@ def _work(
     _finish(journal, progress, as_json=as_json)
 
 
-def _finish(journal: BackfillJournal, progress: Progress, *, as_json: bool) -> None:
+def _finish(journal: BackfillJournal, progress: BackfillProgress, *, as_json: bool) -> None:
     from unistream.core.backfill import Verdict
 
     replaced = progress.verdict is Verdict.REPLACED
@@ -251,7 +251,7 @@ def _finish(journal: BackfillJournal, progress: Progress, *, as_json: bool) -> N
         console().print(f"nothing was replaced: {progress.reason}", markup=False)
 
 
-def _result(journal: BackfillJournal, progress: Progress) -> dict[str, Any]:
+def _result(journal: BackfillJournal, progress: BackfillProgress) -> dict[str, Any]:
     from unistream.core.backfill import Verdict
 
     order = journal.order

@@ -13,7 +13,7 @@ from unistream.cli.tables import Cell
 if TYPE_CHECKING:
     from unistream.backfill.journal import BackfillJournal
     from unistream.backfill.prepare import BackfillPlan
-    from unistream.core.backfill import Progress
+    from unistream.core.backfill import BackfillProgress
     from unistream.model.job_info import JobInfo
 
 
@@ -30,7 +30,7 @@ class BackfillOutput:
     def __exit__(self, *_: object) -> None:
         self._close()
 
-    def step(self, progress: Progress) -> None:
+    def step(self, progress: BackfillProgress) -> None:
         """A step is done."""
         self._close()
         report(step_line(progress))
@@ -51,25 +51,25 @@ class BackfillOutput:
             progress.close()
 
 
-def step_line(progress: Progress) -> str:
+def step_line(progress: BackfillProgress) -> str:
     """A step that is done, for people."""
-    from unistream.core.backfill import Phase
+    from unistream.core.backfill import BackfillPhase
 
     match progress.phase:
-        case Phase.STOPPED:
+        case BackfillPhase.STOPPED:
             return f"stopped: {progress.savepoint}"
-        case Phase.FENCED:
+        case BackfillPhase.FENCED:
             return f"fenced: version {progress.fence_version} of the table, {progress.rows_before:,} rows go"
-        case Phase.COMPUTING:
+        case BackfillPhase.COMPUTING:
             return f"computing (attempt {progress.attempt})"
-        case Phase.STAGED:
+        case BackfillPhase.STAGED:
             files = f"{progress.rows_staged:,} rows in {len(progress.staged)} files"
             return f"staged: {files}, {progress.rows_outside:,} results outside of the range dropped"
-        case Phase.REPLACED:
+        case BackfillPhase.REPLACED:
             return f"replaced: version {progress.version}"
-        case Phase.GIVEN_UP:
+        case BackfillPhase.GIVEN_UP:
             return f"given up: {progress.reason}"
-        case Phase.ENDED:
+        case BackfillPhase.ENDED:
             return f"resumed: job {progress.resumed_job}" if progress.resumed_job else "ended"
     return "stopping the job"
 
@@ -99,12 +99,12 @@ def facts(plan: BackfillPlan) -> list[tuple[str, Cell]]:
 
 def how_it_stands(journal: BackfillJournal) -> str:
     """How far a backfill is, and how to go on."""
-    from unistream.core.backfill import Phase
+    from unistream.core.backfill import BackfillPhase
 
     phase = journal.progress.phase
-    if phase is Phase.ENDED:
+    if phase is BackfillPhase.ENDED:
         return "the backfill has ended"
-    stays = "" if phase is Phase.STOPPING or journal.order.job is None else ", the job is stopped"
+    stays = "" if phase is BackfillPhase.STOPPING or journal.order.job is None else ", the job is stopped"
     return f"the backfill is unfinished (done: {phase.value}{stays}): {how_to_go_on(journal)}"
 
 

@@ -16,7 +16,7 @@ from unistream.cli.output import print_json
 from unistream.metadata import migrate, upkeep
 from unistream.metadata.engine import parse_url
 from unistream.metadata.store import SqlMetadataStore
-from unistream.port.retention import Retention
+from unistream.port.retention import MetadataRetention
 
 NO_LEADER: Final = LeaderEpoch(0)  # of rows that are changed by hand
 
@@ -87,7 +87,7 @@ def prune(
 
     In short steps: clusters that use the database go on writing.
     """
-    retention = Retention.of(configuration(defines))
+    retention = MetadataRetention.of(configuration(defines))
     migrate.check(url)
     removed: Counter[str] = Counter()
     store = SqlMetadataStore(url)

@@ -29,25 +29,18 @@ from unistream.base import durable_files
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown, Unreachable
 from unistream.base.ids import LeaderEpoch
+from unistream.ha.marker import PRODUCT, ClusterMarker
 from unistream.ha.names import check_value, components
 from unistream.port.ha import HaEntry
 from unistream.port.storage import Created
 
 FORMAT: Final = 1
-PRODUCT: Final = "unistream"
 LOCK_TIMEOUT_S: Final = 10.0  # a write of another process is over in milliseconds
 LOCK_PAUSE_S: Final = 0.005
 _VALUE: Final = ".value"
 _REMOVED: Final = ".removed"
 _HEADER: Final = re.compile(rb"^unistream-ha (\d+) version=(\d+) crc32c=([0-9a-f]{8})$")
 _WRITES_BITS: Final = 32  # of a version, for the number of a leader's write
-
-
-class Marker(msgspec.Struct, frozen=True):
-    """The content of `cluster`."""
-
-    product: str
-    format: int
 
 
 def claim_folder(folder: Path) -> LeaderEpoch:
@@ -242,10 +235,10 @@ def _check_marker(folder: Path) -> None:
                 f"{folder} has files of something else ({', '.join(others[:3])}); choose another folder"
             ) from None
         durable_files.make_folders(folder)
-        durable_files.create(str(path), msgspec.json.encode(Marker(PRODUCT, FORMAT)))
+        durable_files.create(str(path), msgspec.json.encode(ClusterMarker(PRODUCT, FORMAT)))
         return
     try:
-        marker = msgspec.json.decode(content, type=Marker)
+        marker = msgspec.json.decode(content, type=ClusterMarker)
     except msgspec.MsgspecError:
         raise ConfigError(f"{path} is not of {PRODUCT}: {content[:60]!r}; choose another folder") from None
     if marker.product != PRODUCT or marker.format > FORMAT:

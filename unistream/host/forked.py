@@ -163,7 +163,7 @@ class _Gone(OSError):
     """The fork server has ended."""
 
 
-class _Server:
+class _ForkServer:
     """A fork server's process, and the thread that has started it: the kernel ends it with that thread.
 
     It ends `LINGER_S` after it has had its last user, who is counted from `enter`, or the constructor, to
@@ -248,7 +248,7 @@ class _Server:
             process.wait()
 
 
-def _enter(python: str, module: str, environment: Mapping[str, str]) -> tuple[_Server, bool]:
+def _enter(python: str, module: str, environment: Mapping[str, str]) -> tuple[_ForkServer, bool]:
     """The server of such workers, and whether it is a new one."""
     loaded = sorted(item for item in environment.items() if item[0].startswith(READ_WHEN_LOADED))
     key = (os.getpid(), python, module, tuple(loaded), _inherited())  # a fork of this process has no server
@@ -256,12 +256,12 @@ def _enter(python: str, module: str, environment: Mapping[str, str]) -> tuple[_S
         server = _servers.get(key)
         if server is not None and server.enter():
             return server, False
-        server = _servers[key] = _Server(python, module, environment)
+        server = _servers[key] = _ForkServer(python, module, environment)
         return server, True
 
 
 _lock: Final = threading.Lock()
-_servers: Final[dict[tuple[object, ...], _Server]] = {}
+_servers: Final[dict[tuple[object, ...], _ForkServer]] = {}
 
 
 def _inherited() -> tuple[object, ...]:

@@ -63,7 +63,7 @@ class LocalProcessHost:
         self._on_lost = on_lost
         self._echo = echo
         self._start = _Start(python, module, env, can_fork() if forks is None else forks)
-        self._workers: Roster[_Worker] = Roster()
+        self._workers: Roster[_LocalWorker] = Roster()
 
     def start(self, spec: TaskManagerSpec) -> None:
         """Returns at once.
@@ -72,7 +72,7 @@ class LocalProcessHost:
             ConfigError: this id was used before.
             Unreachable: the host is closed.
         """
-        self._workers.add(spec.id, lambda: _Worker(spec, self._start, self._on_end, self._echo)).begin()
+        self._workers.add(spec.id, lambda: _LocalWorker(spec, self._start, self._on_end, self._echo)).begin()
 
     def _on_end(
         self, task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False, /
@@ -138,7 +138,7 @@ def _environment(env: Mapping[str, str] | None, config: Configuration) -> dict[s
     return {**(os.environ if env is None else env), **thread_environment(config)}
 
 
-class _Worker:
+class _LocalWorker:
     """One process and the thread that waits for it."""
 
     def __init__(

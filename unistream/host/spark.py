@@ -78,7 +78,7 @@ class SparkHost:
         if workers_max < 1:
             raise ConfigError(f"a host needs room for at least one worker, not {workers_max}")
         self._on_lost = on_lost
-        self._workers: Roster[_Worker] = Roster()
+        self._workers: Roster[_SparkWorker] = Roster()
         self._application = SparkApplication(master, workers_max, config)
         self._claims = Claims() if self._application.is_local else None
         self._closed = threading.Event()
@@ -106,8 +106,8 @@ class SparkHost:
             for worker in self._workers.all():
                 worker.check()
 
-    def _worker(self, spec: TaskManagerSpec) -> _Worker:
-        return _Worker(spec, self._application, claims=self._claims, on_lost=self._on_end)
+    def _worker(self, spec: TaskManagerSpec) -> _SparkWorker:
+        return _SparkWorker(spec, self._application, claims=self._claims, on_lost=self._on_end)
 
     def _on_end(
         self, task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False, /
@@ -137,7 +137,7 @@ class SparkHost:
         self._application.close()
 
 
-class _Worker:
+class _SparkWorker:
     """One Spark job and the thread that waits for it. It has `claims` in local mode."""
 
     def __init__(

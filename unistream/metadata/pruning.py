@@ -30,7 +30,7 @@ from unistream.metadata import tables as t
 from unistream.metadata.database import MetadataDatabase
 from unistream.metadata.thinning import Cuts, SnapshotRow, Thinning
 from unistream.model.checkpoint_figures import SnapshotStatus
-from unistream.port.retention import DAY_MS, Pruned, Retention
+from unistream.port.retention import DAY_MS, MetadataRetention, Pruned
 
 STEP_ROWS: Final = 500
 EPOCHS_KEPT: Final = 10_000
@@ -57,7 +57,7 @@ class Pruning:
     def __init__(
         self,
         database: MetadataDatabase,
-        retention: Retention,
+        retention: MetadataRetention,
         now_ms: int,
         epoch: LeaderEpoch,
         *,

@@ -43,7 +43,7 @@ from unistream.port.metadata import (
     PastJobs,
     SinkTotals,
 )
-from unistream.port.retention import Pruned, Retention
+from unistream.port.retention import MetadataRetention, Pruned
 
 
 class SqlMetadataStore:
@@ -89,7 +89,7 @@ class SqlMetadataStore:
 
     def prune(
         self,
-        retention: Retention,
+        retention: MetadataRetention,
         now_ms: int,
         epoch: LeaderEpoch,
         *,

@@ -83,43 +83,43 @@ def _decode(
 # --- events between batches -----------------------------------------------------------------------
 
 
-class _Event(msgspec.Struct, frozen=True, tag_field="t", tag=str.lower, array_like=True):
+class _WireEvent(msgspec.Struct, frozen=True, tag_field="t", tag=str.lower, array_like=True):
     pass
 
 
-class _Watermark(_Event, frozen=True):
+class _Watermark(_WireEvent, frozen=True):
     timestamp: int
 
 
-class _Status(_Event, frozen=True):
+class _Status(_WireEvent, frozen=True):
     idle: bool
 
 
-class _Barrier(_Event, frozen=True):
+class _Barrier(_WireEvent, frozen=True):
     checkpoint_id: int
     timestamp_ms: int
     kind: el.SnapshotKind
     directory: str = ""
-    alignment: el.Alignment = el.Alignment.ALIGNED
+    alignment: el.AlignmentType = el.AlignmentType.ALIGNED
     timeout_ms: int | None = None
     format: el.SavepointFormat = el.SavepointFormat.CANONICAL
     full: bool = False
 
 
-class _Cancel(_Event, frozen=True):
+class _Cancel(_WireEvent, frozen=True):
     checkpoint_id: int
 
 
-class _EndOfBucket(_Event, frozen=True):
+class _EndOfBucket(_WireEvent, frozen=True):
     number: int
     count: int
 
 
-class _EndOfData(_Event, frozen=True):
+class _EndOfData(_WireEvent, frozen=True):
     drain: bool
 
 
-class _EndOfPartition(_Event, frozen=True):
+class _EndOfPartition(_WireEvent, frozen=True):
     pass
 
 
@@ -132,7 +132,7 @@ def encode_event(event: el.Event) -> bytes:
     """Wire form of an in-band event."""
     match event:
         case el.Watermark(timestamp):
-            wire: _Event = _Watermark(timestamp)
+            wire: _WireEvent = _Watermark(timestamp)
         case el.WatermarkStatus(idle):
             wire = _Status(idle)
         case el.CheckpointBarrier(number, at_ms, kind, directory, alignment, timeout_ms, format_, full):

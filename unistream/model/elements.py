@@ -67,7 +67,7 @@ class WatermarkStatus:
     idle: bool
 
 
-class Alignment(Enum):
+class AlignmentType(Enum):
     """How a barrier travels. Values are the wire form."""
 
     ALIGNED = "aligned"  # in its place (until its timeout, if it has one)
@@ -90,7 +90,7 @@ class CheckpointBarrier:
     timestamp_ms: int
     kind: SnapshotKind = SnapshotKind.CHECKPOINT
     directory: str = ""
-    alignment: Alignment = Alignment.ALIGNED
+    alignment: AlignmentType = AlignmentType.ALIGNED
     timeout_ms: int | None = None
     format: SavepointFormat = SavepointFormat.CANONICAL
     full: bool = False
@@ -98,7 +98,7 @@ class CheckpointBarrier:
     @property
     def may_time_out(self) -> bool:
         """It is aligned until a timeout."""
-        return self.alignment is Alignment.ALIGNED and bool(self.timeout_ms)
+        return self.alignment is AlignmentType.ALIGNED and bool(self.timeout_ms)
 
     @property
     def deadline_ms(self) -> int:
@@ -112,18 +112,18 @@ class CheckpointBarrier:
 
     def overtaking(self) -> CheckpointBarrier:
         """The same barrier, unaligned."""
-        return replace(self, alignment=Alignment.UNALIGNED)
+        return replace(self, alignment=AlignmentType.UNALIGNED)
 
     def in_place(self) -> CheckpointBarrier:
         """The barrier for an edge on which nothing may be overtaken."""
-        waits = self.alignment is Alignment.ALIGNED and not self.timeout_ms
-        return self if waits else replace(self, alignment=Alignment.FORCED)
+        waits = self.alignment is AlignmentType.ALIGNED and not self.timeout_ms
+        return self if waits else replace(self, alignment=AlignmentType.FORCED)
 
     def resumed(self) -> CheckpointBarrier:
         """The barrier behind an edge of `in_place`: as it was before it."""
-        if self.alignment is not Alignment.FORCED:
+        if self.alignment is not AlignmentType.FORCED:
             return self
-        return replace(self, alignment=Alignment.ALIGNED if self.timeout_ms else Alignment.UNALIGNED)
+        return replace(self, alignment=AlignmentType.ALIGNED if self.timeout_ms else AlignmentType.UNALIGNED)
 
 
 @dataclass(frozen=True, slots=True)

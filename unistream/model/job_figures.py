@@ -74,7 +74,7 @@ class JobFigures(msgspec.Struct, frozen=True, kw_only=True):
     silent: tuple[SilentSource, ...] = ()
 
 
-class VertexFigures(msgspec.Struct, frozen=True, kw_only=True):
+class JobVertexFigures(msgspec.Struct, frozen=True, kw_only=True):
     """How one vertex of a running job does, over its subtasks.
 
     Attributes:
@@ -142,7 +142,7 @@ def bytes_left(info: JobInfo) -> int | None:
     return info.bytes_behind if is_theirs else None
 
 
-def vertex_figures(info: JobInfo) -> list[VertexFigures]:
+def vertex_figures(info: JobInfo) -> list[JobVertexFigures]:
     """The figures of each vertex, in the order of the graph."""
     by_vertex: dict[VertexId, list[SubtaskInfo]] = {}
     for subtask in info.subtasks:
@@ -158,7 +158,7 @@ def vertex_figures(info: JobInfo) -> list[VertexFigures]:
     ]
 
 
-def _of_vertex(vertex: VertexInfo, found: Sequence[SubtaskInfo], *, counts: bool) -> VertexFigures:
+def _of_vertex(vertex: VertexInfo, found: Sequence[SubtaskInfo], *, counts: bool) -> JobVertexFigures:
     states: dict[str, int] = {}
     for one in found:
         states[one.state] = states.get(one.state, 0) + 1
@@ -169,7 +169,7 @@ def _of_vertex(vertex: VertexInfo, found: Sequence[SubtaskInfo], *, counts: bool
     if not vertex.gives_rows:
         sent = [count for one in found for count in by_operator(one.metrics.user, ROWS_SENT).values()]
         rows_out = sum(sent) if sent else None
-    return VertexFigures(
+    return JobVertexFigures(
         id=vertex.id,
         name=vertex.name,
         states=states,

@@ -1,7 +1,7 @@
 """Tables with columns of an operator's own, and the settings on which their meaning depends.
 
     OwnTable                                  what an operator reads, as far as it is known before it runs
-    own_table_migration(stored, wanted)       Same, Widened or Refused, as `model.state_types` judges
+    own_table_migration(stored, wanted)       Same, Widened or Incompatible, as `model.state_types` judges
     columns_migration(old, new, keys)         the same for the columns alone, each named
     other_setting(stored, wanted)             why a table of another setting cannot be used
     converted_table, converted_records        convert where the result is `Widened`
@@ -26,8 +26,8 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError
 from unistream.model.snapshot import KEY_GROUP_COLUMN
 from unistream.model.state_types import (
+    Incompatible,
     Migration,
-    Refused,
     Same,
     Widened,
     converted,
@@ -58,15 +58,17 @@ def own_table_migration(stored: pa.Schema, wanted: OwnTable) -> Migration:
 
     >>> counts = OwnTable(keys=("user",), columns=("user", "n"), types=None)
     >>> own_table_migration(pa.schema([("user", pa.string()), ("total", pa.int64())]), counts)
-    Refused(reason='its columns have changed: n, total')
+    Incompatible(reason='its columns have changed: n, total')
     """
     names = [name for name in stored.names if name != KEY_GROUP_COLUMN]
     changed = sorted(set(names) ^ set(wanted.columns))
     if changed:
-        return Refused(f"its columns have changed: {', '.join(changed)}")
+        return Incompatible(f"its columns have changed: {', '.join(changed)}")
     keys = tuple(name for name in names if name in wanted.keys)
     if keys != wanted.keys:
-        return Refused(f"it was kept by ({', '.join(keys)}), and the key is now ({', '.join(wanted.keys)})")
+        return Incompatible(
+            f"it was kept by ({', '.join(keys)}), and the key is now ({', '.join(wanted.keys)})"
+        )
     if wanted.types is None:
         return Same()
     taken = [
@@ -80,15 +82,15 @@ def columns_migration(old: pa.Schema, new: pa.Schema, keys: tuple[str, ...]) -> 
     """What happens to the columns of `new`, all of which `old` has. `keys`: columns of the key.
 
     >>> columns_migration(pa.schema([("n", pa.int64())]), pa.schema([("n", pa.float64())]), ())
-    Refused(reason="column 'n': int64 cannot become double")
+    Incompatible(reason="column 'n': int64 cannot become double")
     """
     changes = []
     for field in new:
         before = old.field(field.name).type
         judge = key_migration if field.name in keys else migration
         match judge(before, field.type):
-            case Refused(reason):
-                return Refused(f"column {field.name!r}: {reason}")
+            case Incompatible(reason):
+                return Incompatible(f"column {field.name!r}: {reason}")
             case Widened(what):
                 changes.append(f"column {field.name!r}: {what}")
             case Same():

@@ -15,7 +15,7 @@ from unistream.model.graph import JobGraph
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TaskManagerLocation:
     """Where a subtask runs: its TaskManager and the Flight location of that. `allocation`: of its slot, for
     people."""
 
@@ -24,7 +24,7 @@ class Place:
     allocation: AllocationId | None = field(default=None, compare=False)
 
 
-NOWHERE: Final = Place(TaskManagerId(""), "")
+NOWHERE: Final = TaskManagerLocation(TaskManagerId(""), "")
 
 
 def pointwise_producers(consumer: int, producers: int, consumers: int) -> range:

@@ -1,6 +1,6 @@
 """Whether state that was stored with one Arrow type may be restored as another.
 
-    migration(old, new)          one type: Same, Widened or Refused
+    migration(old, new)          one type: Same, Widened or Incompatible
     key_migration(old, new)      a column of the key: its hash, and so its key group, must not change
     table_migration(old, new)    all columns of a state's table
     converted(array, new)        converts values where the result is `Widened`
@@ -49,13 +49,13 @@ class Widened:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Incompatible:
     """Stored values cannot be used. `reason`: why, to follow a colon."""
 
     reason: str
 
 
-Migration = Same | Widened | Refused
+Migration = Same | Widened | Incompatible
 
 _TEXT_TESTS: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BYTES_TESTS: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
@@ -69,7 +69,7 @@ def migration(old: pa.DataType, new: pa.DataType) -> Migration:
     >>> migration(pa.int32(), pa.int64())
     Widened(what='int32 to int64')
     >>> migration(pa.int64(), pa.string())
-    Refused(reason='int64 cannot become string')
+    Incompatible(reason='int64 cannot become string')
     """
     if old.equals(new):
         return Same()
@@ -78,17 +78,17 @@ def migration(old: pa.DataType, new: pa.DataType) -> Migration:
             return decide(old, new)
     if pa.types.is_dictionary(old) and not pa.types.is_dictionary(new):
         inner = migration(old.value_type, new)
-        return inner if isinstance(inner, Refused) else Widened(f"dictionary to {new}")
+        return inner if isinstance(inner, Incompatible) else Widened(f"dictionary to {new}")
     if pa.types.is_null(old) or any(rule(old, new) for rule in _FLAT):
         return Widened(f"{old} to {new}")
-    return Refused(f"{old} cannot become {new}")
+    return Incompatible(f"{old} cannot become {new}")
 
 
 def key_migration(old: pa.DataType, new: pa.DataType) -> Migration:
     """How a column of a key may change: only text and bytes may change their layout.
 
     >>> key_migration(pa.int32(), pa.int64())
-    Refused(reason='a key of int32 cannot become int64: it would belong to another key group')
+    Incompatible(reason='a key of int32 cannot become int64: it would belong to another key group')
     """
     if old.equals(new):
         return Same()
@@ -96,7 +96,7 @@ def key_migration(old: pa.DataType, new: pa.DataType) -> Migration:
     target = new.value_type if pa.types.is_dictionary(new) else new
     if plain.equals(target) or _same_text(plain, target):
         return Widened(f"{old} to {new}")
-    return Refused(f"a key of {old} cannot become {new}: it would belong to another key group")
+    return Incompatible(f"a key of {old} cannot become {new}: it would belong to another key group")
 
 
 def table_migration(old: pa.Schema, new: pa.Schema, keys: tuple[str, ...]) -> Migration:
@@ -108,13 +108,13 @@ def table_migration(old: pa.Schema, new: pa.Schema, keys: tuple[str, ...]) -> Mi
     before = {field.name: field for field in old if field.name not in skipped}
     after = {field.name: field for field in new if field.name not in skipped}
     if set(before) != set(after):
-        return Refused(f"its columns were ({', '.join(before)}) and are now ({', '.join(after)})")
+        return Incompatible(f"its columns were ({', '.join(before)}) and are now ({', '.join(after)})")
     changes = []
     for name, field in after.items():
         judge = key_migration if name in keys else migration
         match judge(before[name].type, field.type):
-            case Refused(reason):
-                return Refused(f"column {name!r}: {reason}" if name in keys else reason)
+            case Incompatible(reason):
+                return Incompatible(f"column {name!r}: {reason}" if name in keys else reason)
             case Widened(what):
                 changes.append(what)
             case Same():
@@ -136,9 +136,9 @@ def common_table(tables: Sequence[pa.Schema]) -> pa.Schema | None:
     found = tables[0]
     for table in tables[1:]:
         before, after = found, table
-        if isinstance(table_migration(before, after, ()), Refused):
+        if isinstance(table_migration(before, after, ()), Incompatible):
             before, after = table, found
-        if isinstance(table_migration(before, after, ()), Refused):
+        if isinstance(table_migration(before, after, ()), Incompatible):
             return None
         lives = EXPIRES_COLUMN in before.names and EXPIRES_COLUMN not in after.names
         found = after.append(before.field(EXPIRES_COLUMN)) if lives else after
@@ -176,7 +176,7 @@ def converted(array: pa.Array, new: pa.DataType) -> pa.Array:
 
 def _list_migration(old: pa.DataType, new: pa.DataType) -> Migration:
     if pa.types.is_fixed_size_list(new) and getattr(old, "list_size", None) != new.list_size:
-        return Refused(f"{old} cannot become {new}: a list of it may have another length")
+        return Incompatible(f"{old} cannot become {new}: a list of it may have another length")
     return _of_parts([("elements", old.value_field, new.value_field)], old, new)
 
 
@@ -189,17 +189,17 @@ def _struct_migration(old: pa.DataType, new: pa.DataType) -> Migration:
     before = {field.name: field for field in old}
     after = {field.name: field for field in new}
     if len(before) < old.num_fields or len(after) < new.num_fields:
-        return Refused("a struct has two fields of one name")
+        return Incompatible("a struct has two fields of one name")
     removed = [name for name in before if name not in after]
     if removed:
-        return Refused(f"field {removed[0]!r} was removed, and its values would be lost")
+        return Incompatible(f"field {removed[0]!r} was removed, and its values would be lost")
     added = [field for field in after.values() if field.name not in before]
     for field in added:
         if not field.nullable:
-            return Refused(f"new field {field.name!r} is not nullable, and stored values do not have it")
+            return Incompatible(f"new field {field.name!r} is not nullable, and stored values do not have it")
     parts = [(f"field {name!r}", before[name], after[name]) for name in before]
     judged = _of_parts(parts, old, new)
-    if isinstance(judged, Refused):
+    if isinstance(judged, Incompatible):
         return judged
     changes = [f"new field {field.name!r}" for field in added]
     if any(not before[name].equals(after[name]) for name in before):
@@ -212,10 +212,10 @@ def _of_parts(parts: list[tuple[str, pa.Field, pa.Field]], old: pa.DataType, new
     changes = []
     for what, before, after in parts:
         if before.nullable and not after.nullable:
-            return Refused(f"{what} may be null in the stored state, but must not be null any more")
+            return Incompatible(f"{what} may be null in the stored state, but must not be null any more")
         match migration(before.type, after.type):
-            case Refused(reason):
-                return Refused(f"{what}: {reason}")
+            case Incompatible(reason):
+                return Incompatible(f"{what}: {reason}")
             case Widened(change):
                 changes.append(f"{what}: {change}")
             case Same():

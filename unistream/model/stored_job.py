@@ -231,7 +231,7 @@ NOTHING_USED: Final = AttemptCounter(highest=-1, restarts=-1)
 """The counter of a job that has begun no attempt."""
 
 
-class SealedPartition(msgspec.Struct, frozen=True, kw_only=True):
+class SealedCommittables(msgspec.Struct, frozen=True, kw_only=True):
     """Committables that one task has reported, for the consumers of one exchange."""
 
     vertex: VertexId
@@ -254,7 +254,7 @@ class Sealed(msgspec.Struct, frozen=True, kw_only=True):
     lineage: LineageId
     parallelism: dict[VertexId, int] = {}
     levels: int = 0
-    partitions: tuple[SealedPartition, ...] = ()
+    partitions: tuple[SealedCommittables, ...] = ()
     staged: tuple[bytes, ...] = ()
     format: int = FORMAT
 

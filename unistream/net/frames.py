@@ -11,12 +11,12 @@ sends `Need` once. Arrow's schema message precedes the first batch of all channe
 schema; event times are its last column.
 
            ┌─ Absent ── (Open again, later)
-    Open ──┼─ Failed
+    Open ──┼─ ChannelFailed
            └─ Accepted ── Sent | batch | Need … ──┬─ Sent(EndOfPartition) ── Close
-                                                  ├─ Failed
+                                                  ├─ ChannelFailed
                                                   └─ Close (the consumer stops reading)
 
-`Ended` ends the whole stream from the producer's side.
+`StreamEnded` ends the whole stream from the producer's side.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Open(msgspec.Struct, frozen=True, array_like=True, tag=0):
     channel: ChannelDescriptor
 
 
-class Grant(msgspec.Struct, frozen=True, array_like=True, tag=1):
+class AddCredit(msgspec.Struct, frozen=True, array_like=True, tag=1):
     number: _Number
     credit: _Credit
 
@@ -73,7 +73,7 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag=2):
     number: _Number
 
 
-Command = Open | Grant | Close
+Command = Open | AddCredit | Close
 
 
 # --- producer to consumer -------------------------------------------------------------------------
@@ -87,7 +87,7 @@ class FailureKind(IntEnum):
     LOST = 2
 
 
-class Failure(msgspec.Struct, frozen=True, array_like=True):
+class ExchangeFailure(msgspec.Struct, frozen=True, array_like=True):
     """An error for the consumer. `partition`: the lost one."""
 
     kind: FailureKind
@@ -119,20 +119,20 @@ class Sent(msgspec.Struct, frozen=True, array_like=True, tag=3):
     event: bytes
 
 
-class Failed(msgspec.Struct, frozen=True, array_like=True, tag=4):
+class ChannelFailed(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """The channel has failed."""
 
     number: _Number
-    failure: Failure
+    failure: ExchangeFailure
 
 
-class Ended(msgspec.Struct, frozen=True, array_like=True, tag=5):
+class StreamEnded(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """All channels have ended; the consumer closes."""
 
-    failure: Failure
+    failure: ExchangeFailure
 
 
-Answer = Accepted | Absent | Need | Sent | Failed | Ended
+Answer = Accepted | Absent | Need | Sent | ChannelFailed | StreamEnded
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _HEAD: Final = msgspec.msgpack.Decoder(StreamHead)
@@ -216,16 +216,16 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_T], data: bytes | pa.Buffer, wron
 # --- errors ---------------------------------------------------------------------------------------
 
 
-def failure_of(error: BaseException) -> Failure:
+def failure_of(error: BaseException) -> ExchangeFailure:
     """`error_of` creates an error of the same class from it."""
     text = shortened(str(error) if isinstance(error, UnistreamError) else f"{type(error).__name__}: {error}")
     if isinstance(error, PartitionLost):
-        return Failure(FailureKind.LOST, text, error.partition)
+        return ExchangeFailure(FailureKind.LOST, text, error.partition)
     kind = FailureKind.UNREACHABLE if isinstance(error, Unreachable) else FailureKind.PROTOCOL
-    return Failure(kind, text)
+    return ExchangeFailure(kind, text)
 
 
-def error_of(failure: Failure, where: str) -> UnistreamError:
+def error_of(failure: ExchangeFailure, where: str) -> UnistreamError:
     """`where` begins the sentence."""
     text = f"{where}: {failure.text}"
     if failure.kind is FailureKind.LOST and failure.partition is not None:

@@ -3,7 +3,7 @@
 It is requested until it is there, and is then read to its end:
 
     WAITING ──Open──► REQUESTED ──Accepted──► OPEN ──EndOfPartition──► DONE ──delivered──► (removed)
-      ▲                 │                       └──Failed, close──► (removed)
+      ▲                 │                       └──ChannelFailed, close──► (removed)
       └──Absent─────────┘
 
 If it is absent, or nothing listens, it is requested again after a growing pause, until its deadline; then it
@@ -43,7 +43,7 @@ READING: Final = frozenset({State.OPEN})
 EXPECTED: Final[Mapping[type[frames.Answer], frozenset[State]]] = {
     frames.Accepted: REQUESTED,
     frames.Absent: REQUESTED,
-    frames.Failed: REQUESTED | READING,
+    frames.ChannelFailed: REQUESTED | READING,
     frames.Sent: READING,
     frames.Need: READING,
 }

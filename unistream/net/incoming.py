@@ -167,7 +167,7 @@ class IncomingStream:
         if channel.state is State.OPEN and self._is_here(channel):
             due = channel.credit.take_due()
             if due:
-                self._current.send([frames.Grant(channel.number, due)])
+                self._current.send([frames.AddCredit(channel.number, due)])
 
     def _set_alarm(self) -> None:
         """Sets the alarm for the first request that is due, or unanswered."""
@@ -272,7 +272,7 @@ class IncomingStream:
             self._request_due(self._clock.monotonic_ms())
 
     def _on_answer(self, answer: frames.Answer) -> None:
-        if isinstance(answer, frames.Ended):
+        if isinstance(answer, frames.StreamEnded):
             raise _ProducerEnded(frames.error_of(answer.failure, self._where))
         with self._changed:
             channel = self._find(answer.number, EXPECTED[type(answer)])
@@ -289,7 +289,7 @@ class IncomingStream:
                     self._send_credit(channel)
             case frames.Absent():
                 self._on_absent(channel)
-            case frames.Failed(_, failure):
+            case frames.ChannelFailed(_, failure):
                 self._fail(channel, frames.error_of(failure, f"{channel}"))
 
     def _find(self, number: int, states: frozenset[State]) -> InChannel | None:
@@ -387,7 +387,7 @@ class IncomingStream:
 
 
 class _ProducerEnded(Exception):
-    """The producer has sent `Ended`."""
+    """The producer has sent `StreamEnded`."""
 
     def __init__(self, reason: UnistreamError) -> None:
         super().__init__(str(reason))

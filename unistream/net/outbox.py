@@ -23,7 +23,7 @@ from unistream.port.transport import SubpartitionView
 
 
 class OutChannel:
-    """One subpartition of a stream. Its credit and `is_queued` belong to the `Outbox`."""
+    """One subpartition of a stream. Its credit and `is_queued` belong to the `StreamOutbox`."""
 
     __slots__ = (
         "credit",
@@ -52,7 +52,7 @@ class OutChannel:
         return wire.describe(self.descriptor)
 
 
-class Outbox:
+class StreamOutbox:
     """Work of the writing thread. Thread-safe; nothing is called under its lock."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ several messages is sent completely before a barrier that overtakes: no snapshot
 
 The stream ends when the consumer closes its side or disconnects: the reading thread stops the other, waits
 for it (its writes fail without a peer), and returns. When the server closes, or the writing thread cannot
-continue, it sends `Ended`, and the consumer closes.
+continue, it sends `StreamEnded`, and the consumer closes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from unistream.base.limits import FRAME_BYTES_MAX
 from unistream.model.codec import encode_event
 from unistream.model.elements import Batch, EndOfPartition, Event
 from unistream.net import frames, wire
-from unistream.net.outbox import Outbox, OutChannel
+from unistream.net.outbox import OutChannel, StreamOutbox
 from unistream.port.transport import PartitionSource
 
 _LOG: Final = logging.getLogger("unistream.net")
@@ -54,13 +54,13 @@ class OutgoingStream:
         self._edge = edge
         self._reader = reader
         self._partitions = partitions
-        self._outbox = Outbox()
+        self._outbox = StreamOutbox()
         self._sender = _Sender(edge, writer, self._outbox)
         self.writing = threading.Thread(target=self._sender.run, name=f"flight-out-{edge}", daemon=True)
         """May end shortly after `run`: the server joins it."""
 
     def close(self, reason: UnistreamError) -> None:
-        """Sends `Ended`; the call ends when the consumer has closed its side. Does not wait."""
+        """Sends `StreamEnded`; the call ends when the consumer has closed its side. Does not wait."""
         self._outbox.stop(reason)
 
     def run(self) -> None:
@@ -97,7 +97,7 @@ class OutgoingStream:
 
     def _handle(self, command: frames.Command) -> None:
         match command:
-            case frames.Grant(number, credit):
+            case frames.AddCredit(number, credit):
                 self._outbox.grant(number, credit)
             case frames.Open(number, credit, channel):
                 self._open(OutChannel(number, credit, channel))
@@ -113,7 +113,7 @@ class OutgoingStream:
             view = self._partitions.open_subpartition(channel.descriptor, partial(self._outbox.wake, channel))
         except Exception as error:  # of the partition: fails only this channel
             _log_unexpected(error, channel)
-            self._outbox.answer(frames.Failed(number, frames.failure_of(error)))
+            self._outbox.answer(frames.ChannelFailed(number, frames.failure_of(error)))
             return
         if view is None:
             self._outbox.answer(frames.Absent(number))
@@ -137,7 +137,7 @@ class OutgoingStream:
 class _Sender:
     """The writing thread of a stream."""
 
-    def __init__(self, edge: EdgeId, writer: flight.MetadataRecordBatchWriter, outbox: Outbox) -> None:
+    def __init__(self, edge: EdgeId, writer: flight.MetadataRecordBatchWriter, outbox: StreamOutbox) -> None:
         self._edge = edge
         self._writer = writer
         self._outbox = outbox
@@ -166,7 +166,7 @@ class _Sender:
             self._outbox.stop(reason)
         if reason is not None:
             with contextlib.suppress(_CannotWrite):  # the reading thread detects that as well
-                self._send(frames.Ended(frames.failure_of(reason)))
+                self._send(frames.StreamEnded(frames.failure_of(reason)))
 
     def _serve(self, channel: OutChannel) -> None:
         """Sends one element of `channel`, or parks it."""
@@ -180,7 +180,7 @@ class _Sender:
         except Exception as error:  # of the view: fails only this channel
             if self._outbox.drop(channel.number) is not None:
                 _log_unexpected(error, channel)
-                self._send(frames.Failed(channel.number, frames.failure_of(error)))
+                self._send(frames.ChannelFailed(channel.number, frames.failure_of(error)))
                 _release(channel, error)
 
     def _send_next(self, channel: OutChannel) -> bool:

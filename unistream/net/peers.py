@@ -25,7 +25,7 @@ CONNECTIONS_MAX: Final = 4  # Flink's taskmanager.network.max-num-tcp-connection
 
 
 @dataclass(slots=True)
-class _Connection:
+class _SharedClient:
     client: flight.FlightClient
     users: int = 0
 
@@ -36,7 +36,7 @@ class Connections:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: dict[str, list[_Connection]] = {}
+        self._open: dict[str, list[_SharedClient]] = {}
 
     def take(self, address: str) -> flight.FlightClient:
         """A connection for one stream, until `give_back`. It connects when it is used.
@@ -47,7 +47,7 @@ class Connections:
         with self._lock:
             there = self._open.get(address, [])
             if len(there) < CONNECTIONS_MAX:
-                there = [*there, _Connection(connect(address))]
+                there = [*there, _SharedClient(connect(address))]
                 self._open[address] = there
             chosen = min(there, key=lambda connection: connection.users)
             chosen.users += 1

@@ -34,7 +34,7 @@ from unistream.model.columns.column_names import refused_names
 from unistream.model.elements import Batch
 from unistream.model.own_state import OwnTable, converted_records, other_setting, own_table_migration
 from unistream.model.snapshot import ListMode, OperatorListState, OperatorSnapshot, OperatorState
-from unistream.model.state_types import Refused
+from unistream.model.state_types import Incompatible
 from unistream.operator.common import BaseOperator, conform, describe
 from unistream.operator.lookup_table import LookupTable, Positions
 from unistream.operator.waiting_rows import TIMESTAMP, WaitingRows, decode_batch, encode_batch
@@ -128,7 +128,7 @@ class BroadcastLookupJoin(BaseOperator):
         if wanted is None or wanted.types is None:
             return rows
         change = own_table_migration(rows.records.schema, wanted)
-        if isinstance(change, Refused):
+        if isinstance(change, Incompatible):
             raise self._misfit(name, f"{change.reason}; give it another uid")
         return Batch(converted_records(rows.records, wanted.types), rows.timestamps)
 

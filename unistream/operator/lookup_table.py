@@ -42,7 +42,7 @@ class LookupTable:
         self._parts: list[pa.RecordBatch] = []
         self._added = self._kept = 0
         self._rows: pa.RecordBatch | None = None
-        self._index: _Index | None = None
+        self._index: _PositionsByKey | None = None
 
     def add(self, records: pa.RecordBatch) -> None:
         self._parts.append(canonical_keys(records, self._keys))
@@ -72,7 +72,7 @@ class LookupTable:
             TypeError: the type of a column and of this table's never have equal values.
         """
         if self._index is None:
-            self._index = _Index(self._index_of(self.rows()))
+            self._index = _PositionsByKey(self._index_of(self.rows()))
         names = [str(number) for number in range(len(keys))]
         wanted = canonical_keys(pa.RecordBatch.from_arrays(list(keys), names), names)
         return self._index.matches(wanted.columns, outer=outer)
@@ -111,7 +111,7 @@ def version_ranks(versions: pa.Array) -> npt.NDArray[np.int64]:
     return ranks
 
 
-class _Index:
+class _PositionsByKey:
     """Positions of rows by the number of their key."""
 
     def __init__(self, keys: KeyIndex) -> None:

@@ -23,7 +23,7 @@ from unistream.base.ids import (
 from unistream.model.checkpoint_figures import CheckpointFigures
 from unistream.model.positions import SourcePositions
 from unistream.port.procedures import Procedures
-from unistream.port.retention import Pruned, Retention
+from unistream.port.retention import MetadataRetention, Pruned
 from unistream.port.run_links import RunLinks
 
 PAGE_ROWS: Final = 1_000
@@ -396,7 +396,7 @@ class MetadataStore(Protocol):
 
     def prune(
         self,
-        retention: Retention,
+        retention: MetadataRetention,
         now_ms: int,
         epoch: LeaderEpoch,
         *,

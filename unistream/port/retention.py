@@ -13,7 +13,7 @@ from unistream.base.config import Configuration
 DAY_MS: Final = 86_400_000
 
 
-class Retention(msgspec.Struct, frozen=True, kw_only=True):
+class MetadataRetention(msgspec.Struct, frozen=True, kw_only=True):
     """Limits; the options `metadata.retention.*` have the same defaults.
 
     Attributes:
@@ -43,7 +43,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     interval_ms: int = 300_000
 
     @classmethod
-    def of(cls, config: Configuration) -> Retention:
+    def of(cls, config: Configuration) -> MetadataRetention:
         """The limits of a cluster's configuration."""
         return cls(
             age_ms=config.get(options.RETENTION_AGE),

@@ -18,7 +18,7 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import CheckpointId, VertexId
 from unistream.core.checkpoint import Sample
-from unistream.core.contract import Retention, SnapshotRequest
+from unistream.core.contract import ExternalizedCheckpointRetention, SnapshotRequest
 from unistream.core.graph import checkpoint_interval_ms
 from unistream.master.cluster import Dispatcher
 from unistream.model.checkpoint_figures import (
@@ -235,7 +235,7 @@ def checkpoint_config(graph: JobGraph) -> Json:
     """/jobs/{id}/checkpoints/config. A job without checkpoints promises no more than at least once."""
     config = Configuration(graph.config)
     interval_ms = checkpoint_interval_ms(graph, config)
-    retention = Retention(config.get(options.CHECKPOINT_RETENTION))
+    retention = ExternalizedCheckpointRetention(config.get(options.CHECKPOINT_RETENTION))
     mode = "AT_LEAST_ONCE" if interval_ms is None else config.get(options.CHECKPOINT_MODE)
     return {
         "mode": mode.lower(),
@@ -244,8 +244,8 @@ def checkpoint_config(graph: JobGraph) -> Json:
         "min_pause": config.get(options.CHECKPOINT_MIN_PAUSE),
         "max_concurrent": config.get(options.CHECKPOINT_MAX_CONCURRENT),
         "externalization": {
-            "enabled": retention is not Retention.NO_EXTERNALIZED_CHECKPOINTS,
-            "delete_on_cancellation": retention is not Retention.RETAIN_ON_CANCELLATION,
+            "enabled": retention is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS,
+            "delete_on_cancellation": retention is not ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION,
         },
         "state_backend": BACKENDS[config.get(options.STATE_BACKEND)],
         "checkpoint_storage": "FileSystemCheckpointStorage",

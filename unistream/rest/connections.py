@@ -39,7 +39,7 @@ class ConnectionLimits:
     check_s: float = 1.0
 
 
-class Phase(IntEnum):
+class ConnectionPhase(IntEnum):
     """What a connection waits for, in the order in which connections are given up for new ones."""
 
     HEAD = 0
@@ -50,14 +50,14 @@ class Phase(IntEnum):
 
 
 @dataclass(slots=True)
-class Progress:
+class ConnectionProgress:
     """How far one connection is: its phase, since when, and what has come of a body since."""
 
-    phase: Phase
+    phase: ConnectionPhase
     since_s: float
     received: int = 0
 
-    def turn_to(self, phase: Phase, now_s: float) -> None:
+    def turn_to(self, phase: ConnectionPhase, now_s: float) -> None:
         if phase is not self.phase:
             self.phase, self.since_s, self.received = phase, now_s, 0
 
@@ -65,20 +65,20 @@ class Progress:
         """It is to be closed. Idle connections have a limit of their own, served ones none."""
         waited_s = now_s - self.since_s
         match self.phase:
-            case Phase.HEAD:
+            case ConnectionPhase.HEAD:
                 return waited_s > limits.head_s
-            case Phase.BODY:
+            case ConnectionPhase.BODY:
                 return waited_s > limits.body_s + self.received / limits.body_rate
-            case Phase.UNREAD:
+            case ConnectionPhase.UNREAD:
                 return waited_s > limits.unread_s
         return False
 
 
-def in_the_way(connections: Sequence[Progress], connections_max: int) -> Progress | None:
+def in_the_way(connections: Sequence[ConnectionProgress], connections_max: int) -> ConnectionProgress | None:
     """The one to close, for the last of them to stay; None: there is room, or all others are served."""
     if len(connections) <= connections_max:
         return None
-    others = [one for one in connections[:-1] if one.phase is not Phase.SERVED]
+    others = [one for one in connections[:-1] if one.phase is not ConnectionPhase.SERVED]
     return min(others, key=lambda one: (one.phase, one.since_s), default=None)
 
 
@@ -89,7 +89,7 @@ class GuardedConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.progress = Progress(Phase.HEAD, self.loop.time())
+        self.progress = ConnectionProgress(ConnectionPhase.HEAD, self.loop.time())
         self._timer = self.loop.call_later(self.limits.check_s, self._check)
         self._make_room()
 
@@ -98,8 +98,8 @@ class GuardedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._phase() is Phase.IDLE:
-            self.progress.turn_to(Phase.HEAD, self.loop.time())
+        if self._phase() is ConnectionPhase.IDLE:
+            self.progress.turn_to(ConnectionPhase.HEAD, self.loop.time())
         super().data_received(data)
         self._turn()
         self.progress.received += len(data)
@@ -116,18 +116,18 @@ class GuardedConnection(H11Protocol):
         super().resume_writing()
         self._turn()
 
-    def _phase(self) -> Phase:
+    def _phase(self) -> ConnectionPhase:
         """The phase that follows from what is known now; a head of which something has come stays one until
         it is complete."""
         if (
             self.flow.write_paused
         ):  # also of a response that is complete for uvicorn, which keeps it in memory
-            return Phase.UNREAD
+            return ConnectionPhase.UNREAD
         if self.cycle is None or self.cycle.response_complete:
             began = self.cycle is None or bool(self.conn.trailing_data[0])
-            return Phase.HEAD if began else Phase.IDLE
+            return ConnectionPhase.HEAD if began else ConnectionPhase.IDLE
         waits = self.cycle.more_body and not self.flow.read_paused
-        return Phase.BODY if waits else Phase.SERVED
+        return ConnectionPhase.BODY if waits else ConnectionPhase.SERVED
 
     def _turn(self) -> None:
         self.progress.turn_to(self._phase(), self.loop.time())

@@ -56,11 +56,11 @@ Picture: TypeAlias = Overview | JobInfo | CheckpointsInfo
 # --- events ---------------------------------------------------------------------------------------
 
 
-class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+class _StreamEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
     """Times are by the clock of the cluster."""
 
 
-class Hello(_Event, frozen=True, kw_only=True, tag="hello"):
+class Hello(_StreamEvent, frozen=True, kw_only=True, tag="hello"):
     """The first one. `stream`: another one has other versions; `version`: of the server."""
 
     stream: str
@@ -69,7 +69,7 @@ class Hello(_Event, frozen=True, kw_only=True, tag="hello"):
     now_ms: int
 
 
-class OverviewPicture(_Event, frozen=True, kw_only=True, tag="overview"):
+class OverviewPicture(_StreamEvent, frozen=True, kw_only=True, tag="overview"):
     """The whole of topic `overview`, as it was at `at_ms`."""
 
     topic: str
@@ -78,7 +78,7 @@ class OverviewPicture(_Event, frozen=True, kw_only=True, tag="overview"):
     whole: Overview
 
 
-class JobPicture(_Event, frozen=True, kw_only=True, tag="job"):
+class JobPicture(_StreamEvent, frozen=True, kw_only=True, tag="job"):
     """The whole of topic `job/ID`."""
 
     topic: str
@@ -87,7 +87,7 @@ class JobPicture(_Event, frozen=True, kw_only=True, tag="job"):
     whole: JobInfo
 
 
-class CheckpointsPicture(_Event, frozen=True, kw_only=True, tag="checkpoints"):
+class CheckpointsPicture(_StreamEvent, frozen=True, kw_only=True, tag="checkpoints"):
     """The whole of topic `checkpoints/ID`."""
 
     topic: str
@@ -96,7 +96,7 @@ class CheckpointsPicture(_Event, frozen=True, kw_only=True, tag="checkpoints"):
     whole: CheckpointsInfo
 
 
-class Change(_Event, frozen=True, kw_only=True, tag="change"):
+class Change(_StreamEvent, frozen=True, kw_only=True, tag="change"):
     """What makes version `version` of a topic from version `base`.
 
     Attributes:
@@ -115,7 +115,7 @@ class Change(_Event, frozen=True, kw_only=True, tag="change"):
     order: list[str] | None
 
 
-class NoPicture(_Event, frozen=True, kw_only=True, tag="refused"):
+class NoPicture(_StreamEvent, frozen=True, kw_only=True, tag="refused"):
     """A topic cannot be shown: the status and the sentences that a request for it would be answered with. The
     stream goes on, and may have a picture of it later."""
 
@@ -126,7 +126,7 @@ class NoPicture(_Event, frozen=True, kw_only=True, tag="refused"):
     errors: list[str]
 
 
-class Beat(_Event, frozen=True, kw_only=True, tag="beat"):
+class Beat(_StreamEvent, frozen=True, kw_only=True, tag="beat"):
     """The server is there. `looked_ms`: what has not changed by then was looked at then, too; null: not all
     was yet. `late_since_ms`: that is too long ago, since something hangs; null: it is not."""
 
@@ -135,7 +135,7 @@ class Beat(_Event, frozen=True, kw_only=True, tag="beat"):
     late_since_ms: int | None
 
 
-class End(_Event, frozen=True, kw_only=True, tag="end"):
+class End(_StreamEvent, frozen=True, kw_only=True, tag="end"):
     """The last one: the server ends."""
 
     now_ms: int
@@ -183,7 +183,7 @@ def _digest(topics: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _RowsField:
     """The field with the rows of a picture, and their keys; `passing`: a field that alone is no change."""
 
     field: str
@@ -191,10 +191,10 @@ class _Rows:
     passing: str | None = None
 
 
-_ROWS: Final[Mapping[type, _Rows]] = {
-    Overview: _Rows("jobs", lambda row: str(row.summary.job), "now_ms"),
-    JobInfo: _Rows("subtasks", lambda row: f"{row.vertex} {row.index}"),
-    CheckpointsInfo: _Rows("latest", lambda row: str(row.checkpoint_id)),
+_ROWS: Final[Mapping[type, _RowsField]] = {
+    Overview: _RowsField("jobs", lambda row: str(row.summary.job), "now_ms"),
+    JobInfo: _RowsField("subtasks", lambda row: f"{row.vertex} {row.index}"),
+    CheckpointsInfo: _RowsField("latest", lambda row: str(row.checkpoint_id)),
 }
 
 

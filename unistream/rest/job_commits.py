@@ -22,7 +22,7 @@ from unistream.port.metadata import CommitRecord
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import job_id, whole_number
 from unistream.rest.restore_points import RestorePoints
-from unistream.savepoint.pending import Pending, pending
+from unistream.savepoint.pending import PendingCommits, pending
 from unistream.savepoint.reading import Savepoint
 
 COMMITS_SHOWN: Final = 200
@@ -120,7 +120,7 @@ class JobCommitsApi:
 
 
 def staged_outputs(
-    found: Iterable[Pending], sinks: Mapping[str, SinkInfo], taken_ms: Mapping[CheckpointId, int]
+    found: Iterable[PendingCommits], sinks: Mapping[str, SinkInfo], taken_ms: Mapping[CheckpointId, int]
 ) -> dict[str, tuple[StagedOutput, ...]]:
     """The staged outputs by sink, without what it has committed: it commits checkpoints in their order.
     Pure."""
@@ -163,7 +163,7 @@ def sinks_of(
     )
 
 
-def _pending(savepoint: Savepoint) -> list[Pending]:
+def _pending(savepoint: Savepoint) -> list[PendingCommits]:
     return pending(savepoint.committables, savepoint.manifest.restores_as)
 
 

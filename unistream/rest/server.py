@@ -40,7 +40,7 @@ class RestServer:
             server_header=False,
             ws="none",
         )
-        self._server = _Server(config, getattr(getattr(app, "state", None), "before_close", None))
+        self._server = _RestServer(config, getattr(getattr(app, "state", None), "before_close", None))
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [listener.socket]}, name="rest", daemon=True
         )
@@ -61,7 +61,7 @@ class RestServer:
         self._listener.close()
 
 
-class _Server(uvicorn.Server):
+class _RestServer(uvicorn.Server):
     """Sets `is_up` when it listens; leaves signals to the owner of the process. `before_close`: ends answers
     that have no end of their own."""
 

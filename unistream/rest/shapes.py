@@ -165,7 +165,7 @@ class JobIds(TypedDict):
     jobs: list[JobIdWithStatus]
 
 
-class JobStatus(TypedDict):
+class JobStatusInfo(TypedDict):
     """The state of a job."""
 
     status: JobState
@@ -323,7 +323,7 @@ class RootFailure(Failure):
     concurrentExceptions: list[Failure]
 
 
-class ExceptionHistory(TypedDict):
+class JobExceptionHistory(TypedDict):
     """The newest first."""
 
     entries: list[RootFailure]
@@ -333,7 +333,7 @@ class ExceptionHistory(TypedDict):
 class JobExceptions(TypedDict):
     """The failures of a job."""
 
-    exceptionHistory: ExceptionHistory
+    exceptionHistory: JobExceptionHistory
 
 
 PressureOfSubtask = TypedDict(
@@ -462,7 +462,7 @@ class Health(TypedDict):
     notes: list[str]
 
 
-class Refused(TypedDict):
+class RefusalState(TypedDict):
     """Whether jobs were refused until now."""
 
     refused: bool

@@ -13,7 +13,7 @@ from unistream.core.restore import key_columns
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import ListMode
 from unistream.model.state import EXPIRES_COLUMN, StateDescriptor
-from unistream.model.state_types import Refused, key_migration
+from unistream.model.state_types import Incompatible, key_migration
 from unistream.savepoint.inspection import resumable_path
 from unistream.savepoint.reading import Savepoint
 from unistream.savepoint.state_rows import Former
@@ -95,7 +95,7 @@ def check_one_key(uid: str, keyed: Sequence[NamedKey]) -> None:
 
 def _is_same(one: pa.Schema, other: pa.Schema) -> bool:
     return one.names == other.names and not any(
-        isinstance(key_migration(a.type, b.type), Refused) for a, b in zip(one, other, strict=True)
+        isinstance(key_migration(a.type, b.type), Incompatible) for a, b in zip(one, other, strict=True)
     )
 
 

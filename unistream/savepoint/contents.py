@@ -76,7 +76,7 @@ class _Assigner(msgspec.Struct):
     unassigned: tuple[Split, ...] = ()
 
 
-class _Pending(msgspec.Struct):
+class _StoredCommittables(msgspec.Struct):
     checkpoint_id: int
     subtask: int
     payloads: list[bytes] = []
@@ -99,7 +99,7 @@ def pending_commits(uid: OperatorUid, items: Sequence[bytes]) -> list[PendingCom
     found: list[PendingCommit] = []
     for item in items:
         try:
-            decoded = msgspec.msgpack.decode(item, type=list[_Pending])
+            decoded = msgspec.msgpack.decode(item, type=list[_StoredCommittables])
         except msgspec.MsgspecError:
             found.append(
                 PendingCommit(uid=uid, checkpoint_id=None, writer=None, committables=1, size=len(item))

@@ -1,7 +1,7 @@
 """The pending commits of a savepoint, and their order. Decides; does nothing.
 
-    list of each committer ─► Pending ─┐
-    operators of the pipeline ─────────┴─► SinkPlan: the committer first, then the stages after it
+    list of each committer ─► PendingCommits ─┐
+    operators of the pipeline ────────────────┴─► SinkPlan: the committer first, then the stages after it
 
 A committer is made by the pipeline, or from the committables if the snapshot names their connector. If
 neither is possible for one of them, nothing is committed.
@@ -20,7 +20,7 @@ from unistream.operator.sink import Committables, Due
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
+class PendingCommits:
     """The pending commits of one operator.
 
     Attributes:
@@ -63,7 +63,9 @@ SinkPlan: TypeAlias = tuple[Step, ...]
 """One sink. What a step has committed is passed to the next, together with what that one lists itself."""
 
 
-def pending(stored: Sequence[tuple[OperatorUid, Sequence[bytes]]], up_to: CheckpointId) -> list[Pending]:
+def pending(
+    stored: Sequence[tuple[OperatorUid, Sequence[bytes]]], up_to: CheckpointId
+) -> list[PendingCommits]:
     """The pending commits in the lists of all committers, as a restored job takes them; without operators
     that have none.
 
@@ -83,11 +85,11 @@ def pending(stored: Sequence[tuple[OperatorUid, Sequence[bytes]]], up_to: Checkp
         due = tuple(one for one in committables.due(up_to) if one.payloads)
         if due:
             identity = OperatorUid(sink_uid) if sink_uid else None
-            found.append(Pending(uid=uid, sink_uid=identity, connector=connector, due=due))
+            found.append(PendingCommits(uid=uid, sink_uid=identity, connector=connector, due=due))
     return found
 
 
-def plan_commits(found: Sequence[Pending], pipeline: Sequence[Known] | None = None) -> list[SinkPlan]:
+def plan_commits(found: Sequence[PendingCommits], pipeline: Sequence[Known] | None = None) -> list[SinkPlan]:
     """Sinks with something pending, in the order of the job.
 
     Args:
@@ -115,7 +117,7 @@ def plan_commits(found: Sequence[Pending], pipeline: Sequence[Known] | None = No
     return list(sinks.values())
 
 
-def _check(found: Sequence[Pending], known: Mapping[OperatorUid, Known], *, is_given: bool) -> None:
+def _check(found: Sequence[PendingCommits], known: Mapping[OperatorUid, Known], *, is_given: bool) -> None:
     unknown = [one.uid for one in found if one.uid not in known and not (one.connector and one.sink_uid)]
     if not unknown:
         return

@@ -35,7 +35,7 @@ from unistream.model.state import (
     StateTtl,
     ValueStateDescriptor,
 )
-from unistream.model.state_types import Refused, converted, migration
+from unistream.model.state_types import Incompatible, converted, migration
 from unistream.operator.process import TIMESTAMP_COLUMN
 from unistream.state.common import OWN_COLUMNS, plain_type
 
@@ -213,7 +213,7 @@ def fitted(name: str, rows: pa.Table, wanted: pa.Schema) -> pa.Table:
     for column in wanted:
         given = rows.column(column.name)
         match migration(given.type, column.type):
-            case Refused(reason):
+            case Incompatible(reason):
                 raise ConfigError(f"state {name!r}: column {column.name!r}: {reason}")
             case _:
                 chunks = [converted(chunk, column.type) for chunk in given.chunks]

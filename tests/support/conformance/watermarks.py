@@ -20,14 +20,14 @@ from unistream.core.task.barriers import (
 from unistream.core.task.barriers_alternating import AlternatingAligner
 from unistream.core.task.barriers_tracker import BarrierTracker
 from unistream.core.task.watermark import CombinedWatermark, Signal, StatusWatermarkValve
-from unistream.model.elements import Alignment, CheckpointBarrier, Watermark
+from unistream.model.elements import AlignmentType, CheckpointBarrier, Watermark
 from unistream.model.snapshot_kind import SnapshotKind
 
 IDLE: Final = {"IDLE": True, "ACTIVE": False}
 BARRIERS: Final = {
-    "aligned": Alignment.ALIGNED,
-    "timeout": Alignment.ALIGNED,
-    "unaligned": Alignment.UNALIGNED,
+    "aligned": AlignmentType.ALIGNED,
+    "timeout": AlignmentType.ALIGNED,
+    "unaligned": AlignmentType.UNALIGNED,
 }
 
 
@@ -72,7 +72,7 @@ def _handler(case: Json) -> BarrierHandler:
 def _action(action: Action) -> Json:
     match action:
         case Trigger(barrier=barrier):
-            overtook = barrier.alignment is Alignment.UNALIGNED
+            overtook = barrier.alignment is AlignmentType.UNALIGNED
             return {"trigger": barrier.checkpoint_id} | ({"alignment": "UNALIGNED"} if overtook else {})
         case Abort(checkpoint_id=checkpoint_id, reason=reason):
             return {"abort": checkpoint_id, "reason": reason.value}

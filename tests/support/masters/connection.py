@@ -14,7 +14,7 @@ from tests.support.masters.tree import ANY_VERSION, Check, Create, Delete, Opera
 from tests.support.masters.zookeeper import Ensemble, Server
 from unistream.base.errors import Unreachable
 from unistream.base.ids import LeaderEpoch
-from unistream.core.leadership import Link
+from unistream.core.leadership import ConnectionState
 from unistream.ha.zookeeper.client import (
     NO_ANSWER,
     ConnectionLoss,
@@ -27,7 +27,7 @@ REQUEST_MS: Final = 1_500  # longest wait for an answer
 RETRIES: Final = 2
 PING_SHARE: Final = 3  # pings in a session timeout, as kazoo and ZooKeeper have it
 
-OnLink = Callable[[Link], None]
+OnLink = Callable[[ConnectionState], None]
 
 
 class Connection:
@@ -98,7 +98,7 @@ class Connection:
             self._world.sometimes("a client came back after its session was over")
             self.session = 0
             self._fail_waiting(SessionExpiredError())
-            self._on_link(Link.LOST)
+            self._on_link(ConnectionState.LOST)
             self._world.at(self._world.between(0.5, 5), self._dial, self._thread)
             return
         if self.session == session.id:
@@ -106,7 +106,7 @@ class Connection:
         self.session, self._number, self._server = session.id, session.connection, server
         self.connected, self._heard_ms = True, self._world.now
         self._free_ms = self._answers_ms = self._world.now
-        self._on_link(Link.CONNECTED)
+        self._on_link(ConnectionState.CONNECTED)
         self._ping_later(self._number)
         waiting, self._waiting = self._waiting, deque()
         for request in waiting:
@@ -151,7 +151,7 @@ class Connection:
             self._ensemble.leave(self._server, self._number)
         self._server = None
         self._fail_all(ConnectionLoss())
-        self._on_link(Link.SUSPENDED)
+        self._on_link(ConnectionState.SUSPENDED)
         self._world.at(self._world.between(1, 30), self._dial, self._thread)
 
     def _fail_all(self, error: Exception) -> None:

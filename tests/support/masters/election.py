@@ -17,37 +17,37 @@ from tests.support.masters.zookeeper import Ensemble
 from unistream.base.errors import Fenced, OutcomeUnknown, UnistreamError
 from unistream.base.ids import LeaderEpoch
 from unistream.core.leadership import (
-    CancelTimer,
+    CancelLeadershipTimer,
     CheckNode,
     Closed,
     Command,
     ConnectionChanged,
+    ConnectionState,
     Event,
-    Grant,
+    GrantLeadership,
     JoinElection,
     LeadershipMachine,
+    LeadershipTimer,
+    LeadershipTimerFired,
     LeaveElection,
-    Link,
     NodeFirst,
     QueueChanged,
     Resume,
-    Revoke,
-    SetTimer,
+    RevokeLeadership,
+    SetLeadershipTimer,
     Standing,
     Suspend,
-    Timer,
-    TimerFired,
 )
 from unistream.ha.zookeeper.client import KAZOO_ERRORS, ZooKeeperClient
-from unistream.ha.zookeeper.fence import Fence, Found
+from unistream.ha.zookeeper.fence import Fence, UnconfirmedWrite
 from unistream.ha.zookeeper.queue import ElectionQueue
-from unistream.ha.zookeeper.settings import Layout
+from unistream.ha.zookeeper.settings import ZnodePaths
 from unistream.ha.zookeeper.store import ZooKeeperStore
 from unistream.port.ha import HaStore, LeaderInfo
 from unistream.port.storage import Created
 from unistream.testing.sim.world import World
 
-LAYOUT: Final = Layout("/unistream/cluster")
+LAYOUT: Final = ZnodePaths("/unistream/cluster")
 T = TypeVar("T")
 _Order = JoinElection | CheckNode | LeaveElection
 
@@ -90,7 +90,7 @@ class SimElection:
         self._leadership = LeadershipMachine()
         self._events: deque[Event] = deque()
         self._orders: deque[_Order] = deque()
-        self._timers: dict[Timer, int] = {}
+        self._timers: dict[LeadershipTimer, int] = {}
         self._changes = 0
         self._nodes: dict[LeaderEpoch, str] = {}
         self._fence: Fence | None = None
@@ -124,7 +124,7 @@ class SimElection:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def _link_changed(self, link: Link) -> None:
+    def _link_changed(self, link: ConnectionState) -> None:
         self._changes += 1
         self._post(
             ConnectionChanged(
@@ -147,7 +147,7 @@ class SimElection:
         if ends_ms is None or now_ms < ends_ms:
             return ends_ms is None
         self._world.sometimes("a write found that its lease was over")
-        self._post(TimerFired(Timer.LEASE))
+        self._post(LeadershipTimerFired(LeadershipTimer.LEASE))
         return True
 
     def _may_decide(self) -> bool:
@@ -164,29 +164,29 @@ class SimElection:
         for command in self._leadership.handle(event, self._machine.monotonic_ms()):
             self._perform(command)
 
-    def _fire(self, timer: Timer, at_ms: int) -> None:
+    def _fire(self, timer: LeadershipTimer, at_ms: int) -> None:
         if self._timers.get(timer) == at_ms:
             del self._timers[timer]
-            self._decide(TimerFired(timer))
+            self._decide(LeadershipTimerFired(timer))
 
     def _perform(self, command: Command) -> None:
         match command:
             case JoinElection() | CheckNode() | LeaveElection():
                 self._orders.append(command)
                 self._world.at(self._world.between(0.02, 0.5), self._obey, self._looks)
-            case SetTimer(timer, at_ms):
+            case SetLeadershipTimer(timer, at_ms):
                 self._timers[timer] = at_ms
                 delay_ms = self._machine.real_ms(at_ms) - self._world.now
                 self._world.at(max(0.0, delay_ms) + 0.1, lambda: self._fire(timer, at_ms), self._decides)
-            case CancelTimer(timer):
+            case CancelLeadershipTimer(timer):
                 self._timers.pop(timer, None)
-            case Grant(epoch):
+            case GrantLeadership(epoch):
                 self._grant(epoch)
             case Suspend():
                 self._of_contender.suspended()
             case Resume():
                 self._of_contender.resumed()
-            case Revoke(reason):
+            case RevokeLeadership(reason):
                 self._revoke(reason)
             case _:
                 assert_never(command)
@@ -251,7 +251,7 @@ class SimElection:
                 transaction.delete(LAYOUT.leader, stat.version)
             transaction.create(LAYOUT.leader, data, ephemeral=True)
 
-        def read_back(found: Found) -> None:
+        def read_back(found: UnconfirmedWrite) -> None:
             if not found.leads or found.value is None or found.value[0] != data:
                 raise OutcomeUnknown("ZooKeeper did not confirm where the leader is")
 

@@ -13,7 +13,7 @@ from tests.support.mutants import Mutant
 from tests.support.mutants_shared import Patch
 from unistream.base.ids import CheckpointId, JobId
 from unistream.core import contract
-from unistream.core.leadership import Link, Resume, Standing, machine
+from unistream.core.leadership import ConnectionState, Resume, Standing, machine
 from unistream.core.leadership.machine import LeadershipMachine
 from unistream.ha.zookeeper.fence import Fence
 from unistream.ha.zookeeper.queue import ElectionQueue
@@ -90,7 +90,7 @@ def _resumed_by_reconnection() -> list[Patch]:
     def connected(self: Any, event: Any, now_ms: int) -> Any:
         before = self._standing
         commands = original(self, event, now_ms)
-        if before is Standing.SUSPENDED is self._standing and self._link is Link.CONNECTED:
+        if before is Standing.SUSPENDED is self._standing and self._link is ConnectionState.CONNECTED:
             self._become(Standing.LEADING)
             commands.append(Resume())
         return commands

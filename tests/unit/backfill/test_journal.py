@@ -18,7 +18,7 @@ from unistream.backfill.journal import (
 from unistream.backfill.staging import Staging
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import OperatorUid
-from unistream.core.backfill import Phase, StagedFile, begun
+from unistream.core.backfill import BackfillPhase, StagedFile, begun
 from unistream.model.time_range import TimeRange
 
 ORDER = BackfillOrder(
@@ -37,7 +37,7 @@ ORDER = BackfillOrder(
 
 def test_it_is_found_by_the_name_and_the_id_of_the_job_until_it_has_ended(tmp_path: Path) -> None:
     journal = BackfillJournal.create(tmp_path / "state", ORDER, begun(stops_job=True))
-    progress = structs.replace(begun(stops_job=True), phase=Phase.STOPPED, savepoint="s")
+    progress = structs.replace(begun(stops_job=True), phase=BackfillPhase.STOPPED, savepoint="s")
     journal.record(progress)
     for name in ("flights / live", "abab", "ab" * 16):
         again = unfinished(tmp_path / "state", name)
@@ -46,7 +46,7 @@ def test_it_is_found_by_the_name_and_the_id_of_the_job_until_it_has_ended(tmp_pa
     assert unfinished(tmp_path / "state", "other") is None
     assert [one.name for one in journal.folder.iterdir()] == [JOURNAL], "nothing temporary is left"
     assert journal.folder.stat().st_mode & 0o077 == 0, "options may hold passwords"
-    journal.record(structs.replace(progress, phase=Phase.ENDED))
+    journal.record(structs.replace(progress, phase=BackfillPhase.ENDED))
     assert unfinished(tmp_path / "state", "flights / live") is None
 
 
@@ -66,7 +66,7 @@ def test_whose_start_one_keeps_back(
 ) -> None:
     journal = BackfillJournal.create(tmp_path, ORDER, begun(stops_job=True))
     assert (unfinished_into(tmp_path, name, writes) is not None) is is_found
-    journal.record(structs.replace(journal.progress, phase=Phase.ENDED))
+    journal.record(structs.replace(journal.progress, phase=BackfillPhase.ENDED))
     assert unfinished_into(tmp_path, name, writes) is None
 
 

@@ -25,7 +25,7 @@ from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.submission import SubmitRequest
 from unistream.port.metadata import CommitRecord, JobRecord
-from unistream.port.retention import Retention
+from unistream.port.retention import MetadataRetention
 
 FullDisk = Callable[[int], AbstractContextManager[None]]
 JOBS = [JobId(str(number) * 32) for number in range(3)]
@@ -255,7 +255,7 @@ def test_statistics_are_dropped_while_the_database_is_away_and_facts_are_not(
 
 
 def test_old_rows_are_pruned_between_the_writes(url: str) -> None:
-    retention = Retention(checkpoints=5, age_ms=1, interval_ms=50)
+    retention = MetadataRetention(checkpoints=5, age_ms=1, interval_ms=50)
     catalogue = Catalogue(SqlMetadataStore(url), LeaderEpoch(1), retention=retention)
     catalogue.add_job(record(JOBS[0]))
     for number in range(1, 51):

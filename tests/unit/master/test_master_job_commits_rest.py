@@ -15,7 +15,7 @@ from unistream.model.job_info import JobInfo, SinkInfo
 from unistream.operator.sink import Due
 from unistream.port.metadata import CommitRecord
 from unistream.rest.job_commits import StagedOutput, sinks_of, staged_outputs
-from unistream.savepoint.pending import Pending
+from unistream.savepoint.pending import PendingCommits
 
 LAKE = OperatorUid("lake")
 
@@ -46,7 +46,7 @@ def staged(number: int, committables: int, size: int, since_ms: int | None) -> S
     ],
 )
 def test_what_a_sink_has_committed_does_not_wait(newest: int | None, waits: tuple[StagedOutput, ...]) -> None:
-    found = Pending(
+    found = PendingCommits(
         uid=OperatorUid("lake-committer"),
         sink_uid=LAKE,
         connector="",

@@ -48,6 +48,6 @@ def test_bodies_answers_and_errors_have_schemas(document: dict[str, Any]) -> Non
     schemas = document["components"]["schemas"]
     assert not schemas["StopBody"]["required"], "each field of a body that has a default may be left out"
     assert set(schemas["JobInfo"]["required"]) == set(schemas["JobInfo"]["properties"]), "an answer has all"
-    assert "FINISHED" in schemas["JobStatus"]["properties"]["status"]["enum"]
+    assert "FINISHED" in schemas["JobStatusInfo"]["properties"]["status"]["enum"]
     log = document["paths"]["/unistream/jobs/{job}/log"]["get"]["parameters"]
     assert [one["name"] for one in log] == ["job", "after", "limit"]

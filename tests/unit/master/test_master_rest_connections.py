@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI, Request, Response
 
 from tests.eventually import eventually
-from unistream.rest.connections import ConnectionLimits, Phase, Progress, in_the_way
+from unistream.rest.connections import ConnectionLimits, ConnectionPhase, ConnectionProgress, in_the_way
 from unistream.rest.listener import Listener
 from unistream.rest.server import RestServer
 
@@ -26,17 +26,17 @@ BODY = b"POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"
 @pytest.mark.parametrize(
     ("phase", "received", "limit_s"),
     [
-        pytest.param(Phase.HEAD, 0, 2.0, id="a head"),
-        pytest.param(Phase.HEAD, 1_000, 2.0, id="a head that comes byte by byte"),
-        pytest.param(Phase.BODY, 0, 3.0, id="a body of which nothing comes"),
-        pytest.param(Phase.BODY, 500, 8.0, id="a body that comes fast enough gets longer"),
-        pytest.param(Phase.UNREAD, 0, 4.0, id="a response that is not read"),
-        pytest.param(Phase.IDLE, 0, None, id="an idle one, which uvicorn ends"),
-        pytest.param(Phase.SERVED, 0, None, id="one that is served"),
+        pytest.param(ConnectionPhase.HEAD, 0, 2.0, id="a head"),
+        pytest.param(ConnectionPhase.HEAD, 1_000, 2.0, id="a head that comes byte by byte"),
+        pytest.param(ConnectionPhase.BODY, 0, 3.0, id="a body of which nothing comes"),
+        pytest.param(ConnectionPhase.BODY, 500, 8.0, id="a body that comes fast enough gets longer"),
+        pytest.param(ConnectionPhase.UNREAD, 0, 4.0, id="a response that is not read"),
+        pytest.param(ConnectionPhase.IDLE, 0, None, id="an idle one, which uvicorn ends"),
+        pytest.param(ConnectionPhase.SERVED, 0, None, id="one that is served"),
     ],
 )
-def test_how_long_a_client_may_take(phase: Phase, received: int, limit_s: float | None) -> None:
-    progress = Progress(phase, since_s=10.0, received=received)
+def test_how_long_a_client_may_take(phase: ConnectionPhase, received: int, limit_s: float | None) -> None:
+    progress = ConnectionProgress(phase, since_s=10.0, received=received)
     if limit_s is None:
         assert not progress.is_late(LIMITS, 1_000_000.0)
     else:
@@ -57,7 +57,9 @@ def test_how_long_a_client_may_take(phase: Phase, received: int, limit_s: float 
     ],
 )
 def test_which_connection_makes_room_for_the_last_one(phases: str, closed: int | None) -> None:
-    all_ = [Progress(Phase[name], since_s=float(at)) for at, name in enumerate(phases.split())]
+    all_ = [
+        ConnectionProgress(ConnectionPhase[name], since_s=float(at)) for at, name in enumerate(phases.split())
+    ]
     assert in_the_way(all_, 2) is (None if closed is None else all_[closed])
 
 

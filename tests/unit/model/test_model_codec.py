@@ -244,7 +244,7 @@ EVENTS = st.one_of(
         int64,
         st.sampled_from(el.SnapshotKind),
         st.text(),
-        st.sampled_from(el.Alignment),
+        st.sampled_from(el.AlignmentType),
         st.none() | st.integers(0, 2**31),
         st.sampled_from(el.SavepointFormat),
     ),

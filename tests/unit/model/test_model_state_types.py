@@ -19,8 +19,8 @@ from unistream.model.state import (
     ValueStateDescriptor,
 )
 from unistream.model.state_types import (
+    Incompatible,
     Migration,
-    Refused,
     Same,
     Widened,
     converted,
@@ -241,12 +241,12 @@ def test_widened_values_are_kept(old: pa.DataType, new: pa.DataType, values: lis
 def test_what_would_lose_or_reinterpret_values_is_refused(
     old: pa.DataType, new: pa.DataType, reason: str
 ) -> None:
-    assert migration(old, new) == Refused(reason)
+    assert migration(old, new) == Incompatible(reason)
 
 
 def test_a_fixed_size_is_not_made_up() -> None:
-    assert isinstance(migration(pa.list_(pa.int8()), pa.list_(pa.int8(), 2)), Refused)
-    assert isinstance(migration(pa.list_(pa.int8(), 3), pa.list_(pa.int8(), 2)), Refused)
+    assert isinstance(migration(pa.list_(pa.int8()), pa.list_(pa.int8(), 2)), Incompatible)
+    assert isinstance(migration(pa.list_(pa.int8(), 3), pa.list_(pa.int8(), 2)), Incompatible)
 
 
 @pytest.mark.parametrize("of", [pa.int64(), POINT, pa.list_(POINT), pa.map_(pa.string(), POINT)], ids=str)
@@ -263,14 +263,14 @@ def test_the_same_type_is_the_same(of: pa.DataType) -> None:
         pytest.param(pa.string(), pa.large_string(), Widened, id="text in another layout hashes alike"),
         pytest.param(pa.dictionary(pa.int8(), pa.string()), pa.string(), Widened, id="dictionary of text"),
         pytest.param(pa.string(), pa.dictionary(pa.int32(), pa.string()), Widened, id="as a dictionary"),
-        pytest.param(pa.int32(), pa.int64(), Refused, id="a wider integer hashes otherwise"),
-        pytest.param(pa.float32(), pa.float64(), Refused, id="so does a wider float"),
-        pytest.param(pa.string(), pa.binary(), Refused, id="text to bytes"),
+        pytest.param(pa.int32(), pa.int64(), Incompatible, id="a wider integer hashes otherwise"),
+        pytest.param(pa.float32(), pa.float64(), Incompatible, id="so does a wider float"),
+        pytest.param(pa.string(), pa.binary(), Incompatible, id="text to bytes"),
     ],
 )
 def test_keys(old: pa.DataType, new: pa.DataType, then: type) -> None:
     assert isinstance(key_migration(old, new), then)
-    if then is not Refused and old != pa.int64():
+    if then is not Incompatible and old != pa.int64():
         assert converted(pa.array(["a", "b", "a"], old), new).to_pylist() == ["a", "b", "a"]
 
 
@@ -291,7 +291,7 @@ def counts(keys: pa.DataType, values: pa.DataType) -> StateDescriptor:
         pytest.param(value(pa.int64()), value(pa.int64()), Same(), id="the same"),
         pytest.param(value(pa.int32()), value(pa.int64()), Widened("int32 to int64"), id="wider"),
         pytest.param(
-            value(pa.int64()), value(pa.string()), Refused("int64 cannot become string"), id="another"
+            value(pa.int64()), value(pa.string()), Incompatible("int64 cannot become string"), id="another"
         ),
         pytest.param(
             counts(pa.string(), pa.int32()),
@@ -308,7 +308,7 @@ def counts(keys: pa.DataType, values: pa.DataType) -> StateDescriptor:
         pytest.param(
             value(pa.int64()),
             counts(pa.string(), pa.int64()),
-            Refused("its columns were (user, value) and are now (user, map_key, value)"),
+            Incompatible("its columns were (user, value) and are now (user, map_key, value)"),
             id="another kind",
         ),
     ],
@@ -329,4 +329,4 @@ def test_a_time_to_live_may_come_and_go() -> None:
 def test_another_key_column_is_refused() -> None:
     old = value(pa.int64()).table_schema(USER)
     new = value(pa.int64()).table_schema(pa.schema([("account", pa.string())]))
-    assert isinstance(table_migration(old, new, ("user", "account")), Refused)
+    assert isinstance(table_migration(old, new, ("user", "account")), Incompatible)

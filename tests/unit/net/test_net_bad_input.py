@@ -130,7 +130,7 @@ def test_a_batch_instead_of_credits_is_refused(raw: flight.FlightClient) -> None
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        pytest.param([frames.Grant(0, 1)], "channel 0 was never opened", id="credit for nothing"),
+        pytest.param([frames.AddCredit(0, 1)], "channel 0 was never opened", id="credit for nothing"),
         pytest.param([frames.Close(7)], "channel 7 was never opened", id="closes nothing"),
         pytest.param(
             [frames.Open(0, 1, msgspec.structs.replace(CHANNEL, edge=EdgeId("other")))],

@@ -130,7 +130,7 @@ def consumer(lines: list[Line], timeout_ms: int = 10_000) -> Iterator[tuple[Scri
             id="without credit",
         ),
         pytest.param(
-            [frames.Ended(frames.Failure(frames.FailureKind.PROTOCOL, "it cannot go on"))],
+            [frames.StreamEnded(frames.ExchangeFailure(frames.FailureKind.PROTOCOL, "it cannot go on"))],
             ProtocolError,
             "it cannot go on",
             id="gives up",
@@ -138,14 +138,16 @@ def consumer(lines: list[Line], timeout_ms: int = 10_000) -> Iterator[tuple[Scri
         pytest.param(
             [
                 frames.Accepted(0),
-                frames.Ended(frames.Failure(frames.FailureKind.UNREACHABLE, "the server closes")),
+                frames.StreamEnded(
+                    frames.ExchangeFailure(frames.FailureKind.UNREACHABLE, "the server closes")
+                ),
             ],
             Unreachable,
             "the server closes",
             id="closes",
         ),
         pytest.param(
-            [frames.Failed(0, frames.Failure(frames.FailureKind.PROTOCOL, "not for you"))],
+            [frames.ChannelFailed(0, frames.ExchangeFailure(frames.FailureKind.PROTOCOL, "not for you"))],
             ProtocolError,
             "not for you",
             id="refuses a channel",

@@ -29,8 +29,8 @@ ANSWERS: list[frames.Answer] = [
     frames.Absent(3),
     frames.Need(3, 70_000),
     frames.Sent(frames.NUMBER_MAX - 1, b"event"),
-    frames.Failed(0, frames.Failure(frames.FailureKind.LOST, "gone", LOST)),
-    frames.Ended(frames.Failure(frames.FailureKind.UNREACHABLE, "the server closes")),
+    frames.ChannelFailed(0, frames.ExchangeFailure(frames.FailureKind.LOST, "gone", LOST)),
+    frames.StreamEnded(frames.ExchangeFailure(frames.FailureKind.UNREACHABLE, "the server closes")),
 ]
 
 
@@ -61,7 +61,11 @@ def test_a_head_of_unlimited_size_is_not_even_parsed() -> None:
 
 @pytest.mark.parametrize("credit", [1, 8, CREDITS_MAX])
 def test_commands_come_back_as_they_were(credit: int) -> None:
-    sent: list[frames.Command] = [frames.Open(0, credit, CHANNEL), frames.Grant(1, credit), frames.Close(2)]
+    sent: list[frames.Command] = [
+        frames.Open(0, credit, CHANNEL),
+        frames.AddCredit(1, credit),
+        frames.Close(2),
+    ]
     (message,) = frames.encode_commands(sent)
     assert frames.decode_commands(pa.py_buffer(message)) == sent
 
@@ -192,5 +196,5 @@ def test_a_long_error_is_cut() -> None:
 
 
 def test_what_is_lost_without_a_name_is_a_protocol_error() -> None:
-    failure = frames.Failure(frames.FailureKind.LOST, "gone")
+    failure = frames.ExchangeFailure(frames.FailureKind.LOST, "gone")
     assert type(frames.error_of(failure, "channel x")) is ProtocolError

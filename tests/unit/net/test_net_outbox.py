@@ -9,7 +9,7 @@ from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
 from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import Element
 from unistream.net import frames
-from unistream.net.outbox import Outbox, OutChannel
+from unistream.net.outbox import OutChannel, StreamOutbox
 
 CHANNEL = ChannelDescriptor(
     producer=AttemptId(JobId("j"), VertexId("v"), 3, 1),
@@ -34,9 +34,9 @@ class View:
         """Nothing is held."""
 
 
-def outbox(*credits: int) -> tuple[Outbox, list[OutChannel]]:
+def outbox(*credits: int) -> tuple[StreamOutbox, list[OutChannel]]:
     """With channels that are parked."""
-    box = Outbox()
+    box = StreamOutbox()
     channels = [OutChannel(number, credit, CHANNEL) for number, credit in enumerate(credits)]
     for channel in channels:
         box.check_new(channel.number)
@@ -66,7 +66,7 @@ def test_answers_go_before_elements_and_together() -> None:
 
 
 def test_more_answers_than_a_message_holds_are_taken_in_parts() -> None:
-    box = Outbox()
+    box = StreamOutbox()
     for number in range(frames.ANSWERS_MAX + 1):
         box.answer(frames.Absent(number))
     sizes = []
@@ -92,7 +92,7 @@ def test_a_grant_wakes_who_lacked_it_when_it_is_enough() -> None:
 
 
 def test_a_channel_whose_view_is_being_opened_is_not_served() -> None:
-    box = Outbox()
+    box = StreamOutbox()
     channel = OutChannel(0, 1, CHANNEL)
     box.check_new(0)
     box.wake(channel)  # by the partition, before `open_subpartition` has returned
@@ -122,7 +122,7 @@ def test_a_number_that_was_never_opened_is_a_protocol_error(late: str) -> None:
 
 
 def test_a_number_in_use_and_one_channel_too_many_are_protocol_errors() -> None:
-    box = Outbox()
+    box = StreamOutbox()
     for number in range(frames.CHANNELS_MAX):
         box.check_new(number)
         box.add(OutChannel(number, 1, CHANNEL))

@@ -37,7 +37,7 @@ from unistream.port.sink import (
     SinkWriter,
 )
 from unistream.savepoint.finalize import Outcome, finalize
-from unistream.savepoint.pending import Known, Pending, Step, pending, plan_commits
+from unistream.savepoint.pending import Known, PendingCommits, Step, pending, plan_commits
 
 LINEAGE = LineageId("lineage")
 JOB = JobId("0" * 32)
@@ -302,14 +302,16 @@ class TestDecision:
 
     def test_the_pipeline_is_preferred_to_the_name(self) -> None:
         due = (Due(CheckpointId(1), (b"a",)),)
-        one = Pending(uid=OperatorUid("x"), sink_uid=OperatorUid("old"), connector="delta", due=due)
+        one = PendingCommits(uid=OperatorUid("x"), sink_uid=OperatorUid("old"), connector="delta", due=due)
         [plan] = plan_commits([one], [known("x", "new")])
         assert plan == (Step(uid=OperatorUid("x"), sink_uid=OperatorUid("new"), due=due),)
         [plan] = plan_commits([one], [])
         assert [(step.sink_uid, step.connector) for step in plan] == [("old", "delta")]
 
     def test_a_pipeline_without_the_sink(self) -> None:
-        one = Pending(uid=OperatorUid("x"), sink_uid=None, connector="", due=(Due(CheckpointId(1), (b"a",)),))
+        one = PendingCommits(
+            uid=OperatorUid("x"), sink_uid=None, connector="", due=(Due(CheckpointId(1), (b"a",)),)
+        )
         with pytest.raises(ConfigError, match="no committer with uid 'x'; it has 'y'"):
             plan_commits([one], [known("y", "sink")])
 

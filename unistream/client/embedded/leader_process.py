@@ -44,7 +44,7 @@ from unistream.net.server import FlightServer
 from unistream.port.engine import BatchEngine
 from unistream.port.ha import LeaderElection, LeaderInfo
 from unistream.port.host import HostTraits, WorkerHost
-from unistream.port.retention import Retention
+from unistream.port.retention import MetadataRetention
 from unistream.port.transport import ControlHandler, Server
 from unistream.rest.listener import Listener, ServedOnDemand
 from unistream.storage.artifacts import FsArtifactStore
@@ -279,7 +279,7 @@ def _services(plan: LeaderPlan, clock: Clock, election: LeaderElection) -> Clust
         max_workers=plan.max_workers,
         traits=plan.traits,
         create_engine=plan.create_engine,
-        retention=Retention.of(config),
+        retention=MetadataRetention.of(config),
         places=ClusterPlaces(
             folder=str(plan.workdir),
             jobs=plan.root,

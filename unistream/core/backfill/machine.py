@@ -30,7 +30,7 @@ from msgspec import structs
 from unistream.base.errors import ProtocolError
 
 
-class Phase(Enum):
+class BackfillPhase(Enum):
     """What is certainly done."""
 
     STOPPING = "stopping"  # nothing; the job may have been asked to stop
@@ -73,7 +73,7 @@ class StagedFile(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class BackfillProgress(msgspec.Struct, frozen=True, kw_only=True):
     """A backfill so far. What is None is not known yet, or never will be.
 
     Attributes:
@@ -87,7 +87,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         resumed_job: Id of the job that goes on.
     """
 
-    phase: Phase
+    phase: BackfillPhase
     verdict: Verdict | None = None
     savepoint: str | None = None
     watermark_ms: int | None = None
@@ -114,7 +114,7 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fenced:
+class TableFenced:
     """All output of the job is in the table; `rows`: those of the range in it now."""
 
     table_id: str
@@ -159,34 +159,39 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class BackfillEnded:
     """The job was never stopped, and nothing was done."""
 
     reason: str
 
 
-Event = Stopped | Fenced | Attempted | Staged | Replaced | Abandoned | Resumed | Ended
+Event = Stopped | TableFenced | Attempted | Staged | Replaced | Abandoned | Resumed | BackfillEnded
 
-_GIVE_UP: Final = frozenset({Phase.STOPPED, Phase.FENCED, Phase.COMPUTING, Phase.STAGED})
-TRANSITIONS: Final[Mapping[type[Event], Mapping[Phase, Phase]]] = {
-    Stopped: {Phase.STOPPING: Phase.STOPPED},
-    Fenced: {Phase.STOPPED: Phase.FENCED},
-    Attempted: {Phase.FENCED: Phase.COMPUTING, Phase.COMPUTING: Phase.COMPUTING},
-    Staged: {Phase.COMPUTING: Phase.STAGED},
-    Replaced: {Phase.STAGED: Phase.REPLACED},
-    Abandoned: dict.fromkeys(_GIVE_UP, Phase.GIVEN_UP),
-    Resumed: {Phase.REPLACED: Phase.ENDED, Phase.GIVEN_UP: Phase.ENDED},
-    Ended: {Phase.STOPPING: Phase.ENDED},
+_GIVE_UP: Final = frozenset(
+    {BackfillPhase.STOPPED, BackfillPhase.FENCED, BackfillPhase.COMPUTING, BackfillPhase.STAGED}
+)
+TRANSITIONS: Final[Mapping[type[Event], Mapping[BackfillPhase, BackfillPhase]]] = {
+    Stopped: {BackfillPhase.STOPPING: BackfillPhase.STOPPED},
+    TableFenced: {BackfillPhase.STOPPED: BackfillPhase.FENCED},
+    Attempted: {
+        BackfillPhase.FENCED: BackfillPhase.COMPUTING,
+        BackfillPhase.COMPUTING: BackfillPhase.COMPUTING,
+    },
+    Staged: {BackfillPhase.COMPUTING: BackfillPhase.STAGED},
+    Replaced: {BackfillPhase.STAGED: BackfillPhase.REPLACED},
+    Abandoned: dict.fromkeys(_GIVE_UP, BackfillPhase.GIVEN_UP),
+    Resumed: {BackfillPhase.REPLACED: BackfillPhase.ENDED, BackfillPhase.GIVEN_UP: BackfillPhase.ENDED},
+    BackfillEnded: {BackfillPhase.STOPPING: BackfillPhase.ENDED},
 }
 """Event -> phase before -> phase after; what is missing is a defect."""
 
 
-def begun(*, stops_job: bool) -> Progress:
+def begun(*, stops_job: bool) -> BackfillProgress:
     """The first progress."""
-    return Progress(phase=Phase.STOPPING if stops_job else Phase.STOPPED)
+    return BackfillProgress(phase=BackfillPhase.STOPPING if stops_job else BackfillPhase.STOPPED)
 
 
-def next_command(progress: Progress, *, abort: bool = False, attempted: bool = False) -> Command:
+def next_command(progress: BackfillProgress, *, abort: bool = False, attempted: bool = False) -> Command:
     """What to do now.
 
     Args:
@@ -196,26 +201,26 @@ def next_command(progress: Progress, *, abort: bool = False, attempted: bool = F
             written to, so it is not used again.
     """
     match progress.phase:
-        case Phase.STOPPING:
+        case BackfillPhase.STOPPING:
             return Command.STOP_JOB
-        case Phase.STOPPED | Phase.FENCED | Phase.COMPUTING if abort:
+        case BackfillPhase.STOPPED | BackfillPhase.FENCED | BackfillPhase.COMPUTING if abort:
             return Command.ABANDON
-        case Phase.STOPPED:
+        case BackfillPhase.STOPPED:
             return Command.FENCE
-        case Phase.FENCED:
+        case BackfillPhase.FENCED:
             return Command.ATTEMPT
-        case Phase.COMPUTING:
+        case BackfillPhase.COMPUTING:
             return Command.COMPUTE if attempted else Command.ATTEMPT
-        case Phase.STAGED:
+        case BackfillPhase.STAGED:
             return Command.CHECK if abort else Command.REPLACE
-        case Phase.REPLACED | Phase.GIVEN_UP:
+        case BackfillPhase.REPLACED | BackfillPhase.GIVEN_UP:
             return Command.RESUME
-        case Phase.ENDED:
+        case BackfillPhase.ENDED:
             return Command.END
     assert_never(progress.phase)
 
 
-def applied(progress: Progress, event: Event) -> Progress:
+def applied(progress: BackfillProgress, event: Event) -> BackfillProgress:
     """The progress after an event. Raises ProtocolError if the event cannot come now."""
     phase = TRANSITIONS[type(event)].get(progress.phase)
     if phase is None:
@@ -224,7 +229,7 @@ def applied(progress: Progress, event: Event) -> Progress:
     match event:
         case Stopped(savepoint=savepoint):
             return structs.replace(after, savepoint=savepoint)
-        case Fenced():
+        case TableFenced():
             return structs.replace(
                 after,
                 table_id=event.table_id,
@@ -242,6 +247,6 @@ def applied(progress: Progress, event: Event) -> Progress:
             return structs.replace(after, verdict=verdict, reason=reason)
         case Resumed(job=job):
             return structs.replace(after, resumed_job=job)
-        case Ended(reason=reason):
+        case BackfillEnded(reason=reason):
             return structs.replace(after, verdict=Verdict.ABORTED, reason=reason)
     assert_never(event)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from unistream.core.checkpoint.coordinator import CheckpointCoordinator
 from unistream.core.checkpoint.finalization import MANIFEST_TRIES
 from unistream.core.checkpoint.history import Sample
-from unistream.core.checkpoint.pending import Pending
+from unistream.core.checkpoint.pending import PendingCheckpoint
 from unistream.core.checkpoint.phased_assignment import PhasedAssigner
 from unistream.core.checkpoint.positions import read_positions, sources_before
 from unistream.core.checkpoint.result import vertex_snapshot

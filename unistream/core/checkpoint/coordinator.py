@@ -23,14 +23,19 @@ from unistream.core.checkpoint.failures import FailureCounter, declined_reason
 from unistream.core.checkpoint.finalization import Finalization
 from unistream.core.checkpoint.history import CheckpointHistory
 from unistream.core.checkpoint.notifications import Notifications
-from unistream.core.checkpoint.pending import Pending, Phase
+from unistream.core.checkpoint.pending import CheckpointPhase, PendingCheckpoint
 from unistream.core.checkpoint.pendings import PendingSnapshots
 from unistream.core.checkpoint.plan import NotAllRunning
 from unistream.core.checkpoint.queue import PERIODIC, PERIODIC_ALIGNED, SnapshotQueue
 from unistream.core.checkpoint.sources import Sources
 from unistream.core.checkpoint.start import Obstacle, SnapshotStart
 from unistream.core.checkpoint.store import CompletedSnapshots
-from unistream.core.contract import JobSettings, Outbox, Retention, SnapshotRequest
+from unistream.core.contract import (
+    CommandOutbox,
+    ExternalizedCheckpointRetention,
+    JobSettings,
+    SnapshotRequest,
+)
 from unistream.core.execution import Execution, JobRun
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.failure_reason import FailureReason
@@ -56,7 +61,7 @@ class CheckpointCoordinator:
         run: JobRun,
         sources: Sources,
         completed: CompletedSnapshots,
-        outbox: Outbox,
+        outbox: CommandOutbox,
     ) -> None:
         self._settings = settings
         self._run = run
@@ -104,7 +109,7 @@ class CheckpointCoordinator:
     @property
     def is_stopping(self) -> bool:
         """Tasks stand behind the barrier of a stop, or its savepoint is durable: nothing restarts alone."""
-        reached = (Phase.TRIGGERED, Phase.FINALIZING)
+        reached = (CheckpointPhase.TRIGGERED, CheckpointPhase.FINALIZING)
         standing = any(pending.stands_behind and pending.phase in reached for pending in self._pendings)
         return self.stop_path is not None or standing
 
@@ -129,7 +134,7 @@ class CheckpointCoordinator:
         self._queue.clear(reason)
         why = FailureReason.CHECKPOINT_COORDINATOR_SUSPEND
         for pending in self._pendings:
-            if pending.phase is not Phase.FINALIZING:
+            if pending.phase is not CheckpointPhase.FINALIZING:
                 requested = pending.requested
                 self._pendings.drop_both(pending, why, reason)
                 self._queue.refuse(requested.request, f"{why.value}: {reason}")
@@ -169,7 +174,7 @@ class CheckpointCoordinator:
         elif stop is not None:
             self._notifications.answer(stop, path=self.stop_path)
 
-    def discard_at_end(self, status: JobStatus, retention: Retention) -> None:
+    def discard_at_end(self, status: JobStatus, retention: ExternalizedCheckpointRetention) -> None:
         """The job has ended as `status`: snapshots that nothing needs go."""
         for directory in self.completed.discard_at_end(status, retention):
             self._pendings.discard_completed(directory)
@@ -198,7 +203,7 @@ class CheckpointCoordinator:
         writes = self._run.stored and not self._run.executions.all_finished
         return self._go_on() if writes else None
 
-    def _participant_ended(self, pending: Pending, execution: Execution) -> TaskFailure | None:
+    def _participant_ended(self, pending: PendingCheckpoint, execution: Execution) -> TaskFailure | None:
         """A snapshot that waits for a task that has ended will never be complete; another is taken. Tasks
         stand still behind the barrier of a stop, so that goes on, with the task as one that has finished."""
         if pending.stands_behind:
@@ -289,8 +294,8 @@ class CheckpointCoordinator:
         """Its time is up. One that all have acknowledged is past that: it waits for the storage only, of a
         drain for its partner's manifest."""
         pending = self._pendings.get(checkpoint_id)
-        acked = pending is not None and pending.phase is Phase.TRIGGERED and pending.is_fully_acked
-        if pending is None or acked or pending.phase is Phase.FINALIZING:
+        acked = pending is not None and pending.phase is CheckpointPhase.TRIGGERED and pending.is_fully_acked
+        if pending is None or acked or pending.phase is CheckpointPhase.FINALIZING:
             return None
         late = pending.waiting_text(self._run.executions)
         return self._abort(Obstacle(pending, FailureReason.CHECKPOINT_EXPIRED, late))
@@ -303,7 +308,7 @@ class CheckpointCoordinator:
 
     def manifest_durable(self, checkpoint_id: CheckpointId) -> TaskFailure | None:
         """The snapshot is complete: announce, then discard what it replaces."""
-        pending = self._pendings.within(checkpoint_id, Phase.FINALIZING)
+        pending = self._pendings.within(checkpoint_id, CheckpointPhase.FINALIZING)
         if pending is None:
             return None
         self._pendings.completed(pending)
@@ -359,7 +364,7 @@ class CheckpointCoordinator:
         """Gives up a snapshot, of a drain both. A savepoint that fails here, not in a task, does not count as
         a failure of the job."""
         pending, reason, detail = obstacle.pending, obstacle.reason, obstacle.detail
-        reached_tasks = pending.phase in (Phase.TRIGGERED, Phase.FINALIZING)
+        reached_tasks = pending.phase in (CheckpointPhase.TRIGGERED, CheckpointPhase.FINALIZING)
         requested = pending.requested
         self._pendings.drop_both(
             pending, reason, detail, discard=not obstacle.may_exist, named=obstacle.named

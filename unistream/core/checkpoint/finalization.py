@@ -13,12 +13,12 @@ from __future__ import annotations
 from typing import Final
 
 from unistream.core import contract
-from unistream.core.checkpoint.pending import Pending, Phase
+from unistream.core.checkpoint.pending import CheckpointPhase, PendingCheckpoint
 from unistream.core.checkpoint.pendings import PendingSnapshots
 from unistream.core.checkpoint.result import PartialFinishingNotSupported
 from unistream.core.checkpoint.start import Obstacle
 from unistream.core.checkpoint.store import CompletedSnapshots, SharedFileGone
-from unistream.core.contract import JobSettings, Outbox
+from unistream.core.contract import CommandOutbox, JobSettings
 from unistream.model.failure_reason import FailureReason
 from unistream.model.graph import JobGraph
 
@@ -29,7 +29,11 @@ class Finalization:
     """Writes manifests, one at a time."""
 
     def __init__(
-        self, settings: JobSettings, outbox: Outbox, pendings: PendingSnapshots, completed: CompletedSnapshots
+        self,
+        settings: JobSettings,
+        outbox: CommandOutbox,
+        pendings: PendingSnapshots,
+        completed: CompletedSnapshots,
     ) -> None:
         self._settings = settings
         self._outbox = outbox
@@ -47,14 +51,14 @@ class Finalization:
             return Obstacle(pending, FailureReason.CHECKPOINT_DECLINED_TASK_CLOSING, str(error))
         except SharedFileGone as error:
             return Obstacle(pending, FailureReason.FINALIZE_CHECKPOINT_FAILURE, str(error))
-        pending.phase = Phase.FINALIZING
+        pending.phase = CheckpointPhase.FINALIZING
         self._outbox.add(contract.CancelTimer(pending.timeout))
         self._write(pending)
         return None
 
     def failed(self, event: contract.ManifestFailed) -> Obstacle | None:
         """The write failed: it is repeated, or the snapshot is aborted."""
-        pending = self._pendings.within(event.checkpoint_id, Phase.FINALIZING)
+        pending = self._pendings.within(event.checkpoint_id, CheckpointPhase.FINALIZING)
         if pending is None:
             return None
         if event.unknown and pending.manifest_tries < MANIFEST_TRIES:
@@ -67,5 +71,5 @@ class Finalization:
         reason = FailureReason.FINALIZE_CHECKPOINT_FAILURE
         return Obstacle(pending, reason, event.reason, may_exist=may_exist)
 
-    def _write(self, pending: Pending) -> None:
+    def _write(self, pending: PendingCheckpoint) -> None:
         self._outbox.add(contract.WriteManifest(directory=pending.directory or "", manifest=pending.written))

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from unistream.base.ids import CheckpointId, SubtaskId, VertexId
-from unistream.core.checkpoint.pending import Pending
+from unistream.core.checkpoint.pending import PendingCheckpoint
 from unistream.model.checkpoint_figures import (
     CheckpointFigures,
     CheckpointsInfo,
@@ -54,11 +54,11 @@ class CheckpointHistory:
         self._latest: dict[str, _Started] = {}
         self._restored: RestoredFigures | None = None  # `restored_ms` is on the machine's clock
 
-    def opened(self, pending: Pending, now_ms: int) -> None:
+    def opened(self, pending: PendingCheckpoint, now_ms: int) -> None:
         """It has started."""
         self._open[pending.checkpoint_id] = (now_ms, {})
 
-    def acked(self, pending: Pending, ack: CheckpointAcked, now_ms: int) -> None:
+    def acked(self, pending: PendingCheckpoint, ack: CheckpointAcked, now_ms: int) -> None:
         """One of its tasks has acknowledged."""
         started_ms, subtasks = self._open[pending.checkpoint_id]
         subtasks[ack.attempt.subtask] = SubtaskFigures(
@@ -75,7 +75,7 @@ class CheckpointHistory:
             unaligned=ack.unaligned,
         )
 
-    def completed(self, pending: Pending, now_ms: int) -> CheckpointFigures:
+    def completed(self, pending: PendingCheckpoint, now_ms: int) -> CheckpointFigures:
         """It is durable."""
         kind = "savepoint" if pending.kind.is_savepoint else "completed"
         record = self._close(kind, pending, SnapshotStatus.COMPLETED, None, now_ms)
@@ -84,7 +84,7 @@ class CheckpointHistory:
             sample.add(getattr(record, name))
         return record
 
-    def failed(self, pending: Pending, reason: str, now_ms: int) -> CheckpointFigures:
+    def failed(self, pending: PendingCheckpoint, reason: str, now_ms: int) -> CheckpointFigures:
         """It was aborted or could not be stored."""
         self.count_failed += 1
         return self._close("failed", pending, SnapshotStatus.FAILED, reason, now_ms)
@@ -109,7 +109,7 @@ class CheckpointHistory:
         )
 
     def _close(
-        self, kind: str, pending: Pending, status: SnapshotStatus, reason: str | None, now_ms: int
+        self, kind: str, pending: PendingCheckpoint, status: SnapshotStatus, reason: str | None, now_ms: int
     ) -> CheckpointFigures:
         record = self._record(pending, status, reason, now_ms)
         started_ms, _ = self._open.pop(pending.checkpoint_id)
@@ -117,11 +117,11 @@ class CheckpointHistory:
         self._ended.append((record, started_ms))
         return record
 
-    def in_progress(self, pending: Pending, now_ms: int) -> CheckpointFigures:
+    def in_progress(self, pending: PendingCheckpoint, now_ms: int) -> CheckpointFigures:
         return self._record(pending, SnapshotStatus.IN_PROGRESS, None, now_ms)
 
     def _record(
-        self, pending: Pending, status: SnapshotStatus, reason: str | None, now_ms: int
+        self, pending: PendingCheckpoint, status: SnapshotStatus, reason: str | None, now_ms: int
     ) -> CheckpointFigures:
         started_ms, subtasks = self._open[pending.checkpoint_id]
         return CheckpointFigures(
@@ -138,7 +138,7 @@ class CheckpointHistory:
         )
 
     def info(
-        self, pending: Iterable[Pending], names: dict[VertexId, str], now_ms: int, wall_ms: int
+        self, pending: Iterable[PendingCheckpoint], names: dict[VertexId, str], now_ms: int, wall_ms: int
     ) -> CheckpointsInfo:
         """The statistics now.
 
@@ -170,7 +170,9 @@ class CheckpointHistory:
         )
 
 
-def _by_vertex(pending: Pending, subtasks: dict[SubtaskId, SubtaskFigures]) -> tuple[VertexFigures, ...]:
+def _by_vertex(
+    pending: PendingCheckpoint, subtasks: dict[SubtaskId, SubtaskFigures]
+) -> tuple[VertexFigures, ...]:
     """The participants, in order."""
     participants: dict[VertexId, list[SubtaskId]] = {}
     for subtask in sorted(attempt.subtask for attempt in pending.participants):

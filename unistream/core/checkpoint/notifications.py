@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from unistream.base.ids import CheckpointId, LeaderEpoch, OperatorUid, SubtaskId
-from unistream.core.checkpoint.pending import Pending
-from unistream.core.contract import AnswerRequest, Outbox, SnapshotRequest
+from unistream.core.checkpoint.pending import PendingCheckpoint
+from unistream.core.contract import AnswerRequest, CommandOutbox, SnapshotRequest
 from unistream.core.execution import Execution, JobRun
 from unistream.model.execution_state import ExecutionState
 from unistream.model.messages import (
@@ -16,7 +16,7 @@ from unistream.model.messages import (
     SnapshotPlace,
     TriggerCheckpoint,
 )
-from unistream.model.plan import Place
+from unistream.model.plan import TaskManagerLocation
 from unistream.model.positions import SourcePositions
 
 Positions: TypeAlias = tuple[SourcePositions, ...]
@@ -25,7 +25,7 @@ Positions: TypeAlias = tuple[SourcePositions, ...]
 class Notifications:
     """Sends for the coordinator; decides nothing."""
 
-    def __init__(self, outbox: Outbox, run: JobRun, epoch: LeaderEpoch) -> None:
+    def __init__(self, outbox: CommandOutbox, run: JobRun, epoch: LeaderEpoch) -> None:
         self._outbox = outbox
         self._executions = run.executions
         self._operators = {
@@ -33,7 +33,7 @@ class Notifications:
         }
         self._epoch = epoch
 
-    def trigger(self, pending: Pending, tasks: tuple[SubtaskId, ...]) -> None:
+    def trigger(self, pending: PendingCheckpoint, tasks: tuple[SubtaskId, ...]) -> None:
         """Starts the barriers; the tokens are kept in `pending.triggers`."""
         for subtask in tasks:
             execution = self._executions[subtask]
@@ -54,7 +54,7 @@ class Notifications:
             token = self._outbox.send_tracked(_place(execution).task_manager, message)
             pending.triggers.add(token)
 
-    def completed(self, pending: Pending) -> None:
+    def completed(self, pending: PendingCheckpoint) -> None:
         for execution in self._still_running(pending):
             self.completed_to(
                 execution, pending.checkpoint_id, pending.written.positions, pending.resumable_from
@@ -79,7 +79,7 @@ class Notifications:
         )
         self._outbox.send_tracked(_place(execution).task_manager, message)
 
-    def aborted(self, pending: Pending, latest_completed: CheckpointId | None) -> None:
+    def aborted(self, pending: PendingCheckpoint, latest_completed: CheckpointId | None) -> None:
         for execution in self._still_running(pending):
             message = CheckpointAborted(
                 attempt=execution.attempt,
@@ -88,7 +88,7 @@ class Notifications:
             )
             self._outbox.send(_place(execution).task_manager, message)
 
-    def _still_running(self, pending: Pending) -> Iterator[Execution]:
+    def _still_running(self, pending: PendingCheckpoint) -> Iterator[Execution]:
         for execution in self._executions:
             if execution.attempt in pending.participants and execution.state is ExecutionState.RUNNING:
                 yield execution
@@ -101,6 +101,6 @@ class Notifications:
             self._outbox.add(AnswerRequest(request=request.id, path=path, error=error))
 
 
-def _place(execution: Execution) -> Place:
+def _place(execution: Execution) -> TaskManagerLocation:
     assert execution.place is not None, "a running task has a place"
     return execution.place

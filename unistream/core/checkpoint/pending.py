@@ -22,7 +22,7 @@ from unistream.model.snapshot_kind import SnapshotKind
 LATE_SHOWN_MAX: Final = 5  # names in one message; the figures of the checkpoint list all
 
 
-class Phase(Enum):
+class CheckpointPhase(Enum):
     """How far a snapshot is. The value is for people."""
 
     PREPARING = "preparing"  # its directory is being named
@@ -32,7 +32,7 @@ class Phase(Enum):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Pending:
+class PendingCheckpoint:
     """State of one snapshot.
 
     Attributes:
@@ -49,10 +49,10 @@ class Pending:
 
     checkpoint_id: CheckpointId
     request: SnapshotRequest
-    partner: Pending | None = field(default=None, repr=False)
+    partner: PendingCheckpoint | None = field(default=None, repr=False)
     orphaned: bool = False
     is_durable: bool = False
-    phase: Phase = Phase.PREPARING
+    phase: CheckpointPhase = CheckpointPhase.PREPARING
     directory: str | None = None
     timestamp_ms: int = 0
     participants: frozenset[AttemptId] = frozenset()
@@ -80,7 +80,7 @@ class Pending:
     def begin(self, plan: CheckpointPlan, assigners: dict[VertexId, bytes], executions: Executions) -> None:
         """Fixes which tasks take part; the triggers follow."""
         tasks = [executions[subtask] for subtask in plan.to_wait_for]
-        self.phase = Phase.TRIGGERED
+        self.phase = CheckpointPhase.TRIGGERED
         self.participants = frozenset(execution.attempt for execution in tasks)
         self.restored_finished = frozenset(
             execution.attempt.subtask for execution in tasks if execution.restored_finished
@@ -112,7 +112,7 @@ class Pending:
 
     def awaits(self, attempt: AttemptId) -> bool:
         """Its tasks were triggered, and it waits for that one."""
-        return self.phase is Phase.TRIGGERED and self.waits_for(attempt)
+        return self.phase is CheckpointPhase.TRIGGERED and self.waits_for(attempt)
 
     @property
     def timeout(self) -> Timer:
@@ -126,7 +126,7 @@ class Pending:
     @property
     def is_starting(self) -> bool:
         """It has not reached all tasks that it must start from; only one snapshot does so at a time."""
-        return self.phase in (Phase.PREPARING, Phase.DELIVERING) or bool(self.triggers)
+        return self.phase in (CheckpointPhase.PREPARING, CheckpointPhase.DELIVERING) or bool(self.triggers)
 
     @property
     def is_resumable_half(self) -> bool:
@@ -134,7 +134,7 @@ class Pending:
         return self.partner is not None and self.kind is SnapshotKind.SAVEPOINT
 
     @property
-    def requested(self) -> Pending:
+    def requested(self) -> PendingCheckpoint:
         """The snapshot that was requested: of a drain the terminal one, which both belong to."""
         return self.partner if self.partner is not None and self.is_resumable_half else self
 

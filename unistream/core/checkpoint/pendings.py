@@ -11,10 +11,10 @@ from unistream.base.ids import AttemptId, CheckpointId
 from unistream.core import contract
 from unistream.core.checkpoint.history import CheckpointHistory
 from unistream.core.checkpoint.notifications import Notifications
-from unistream.core.checkpoint.pending import Pending, Phase
+from unistream.core.checkpoint.pending import CheckpointPhase, PendingCheckpoint
 from unistream.core.checkpoint.sources import Sources
 from unistream.core.checkpoint.store import CompletedSnapshots
-from unistream.core.contract import JobSettings, Outbox
+from unistream.core.contract import CommandOutbox, JobSettings
 from unistream.model.failure_reason import FailureReason
 from unistream.model.messages import CheckpointAcked
 from unistream.model.snapshot_kind import SnapshotKind
@@ -31,7 +31,7 @@ class PendingSnapshots:
     def __init__(
         self,
         settings: JobSettings,
-        outbox: Outbox,
+        outbox: CommandOutbox,
         *,
         completed: CompletedSnapshots,
         history: CheckpointHistory,
@@ -47,7 +47,7 @@ class PendingSnapshots:
         latest = completed.latest
         after_restored = latest.checkpoint_id + 1 if latest is not None else 1
         self._next_id = max(after_restored, settings.first_checkpoint_id)
-        self._all: dict[CheckpointId, Pending] = {}
+        self._all: dict[CheckpointId, PendingCheckpoint] = {}
         self._abandoned: set[CheckpointId] = set()  # given up before their directory had a name
         self._undecided: set[CheckpointId] = set()  # given up, though they may exist on the storage
         self.now_ms = 0
@@ -61,20 +61,20 @@ class PendingSnapshots:
     def __len__(self) -> int:
         return len(self._all)
 
-    def __iter__(self) -> Iterator[Pending]:
+    def __iter__(self) -> Iterator[PendingCheckpoint]:
         for pending in list(self._all.values()):
             if pending.checkpoint_id in self._all:
                 yield pending
 
-    def get(self, checkpoint_id: CheckpointId) -> Pending | None:
+    def get(self, checkpoint_id: CheckpointId) -> PendingCheckpoint | None:
         return self._all.get(checkpoint_id)
 
-    def within(self, checkpoint_id: CheckpointId, phase: Phase) -> Pending | None:
+    def within(self, checkpoint_id: CheckpointId, phase: CheckpointPhase) -> PendingCheckpoint | None:
         """That snapshot, if it is in that phase."""
         pending = self._all.get(checkpoint_id)
         return pending if pending is not None and pending.phase is phase else None
 
-    def waiting(self, checkpoint_id: CheckpointId, attempt: AttemptId) -> Pending | None:
+    def waiting(self, checkpoint_id: CheckpointId, attempt: AttemptId) -> PendingCheckpoint | None:
         """That snapshot, if it still waits for that attempt."""
         pending = self._all.get(checkpoint_id)
         return pending if pending is not None and pending.awaits(attempt) else None
@@ -85,9 +85,9 @@ class PendingSnapshots:
 
     @property
     def is_finalizing(self) -> bool:
-        return any(pending.phase is Phase.FINALIZING for pending in self._all.values())
+        return any(pending.phase is CheckpointPhase.FINALIZING for pending in self._all.values())
 
-    def next_to_finalize(self) -> Pending | None:
+    def next_to_finalize(self) -> PendingCheckpoint | None:
         """The oldest one that all have acknowledged, when no manifest is being written; the terminal one of a
         drain comes after its partner."""
         if self.is_finalizing:
@@ -95,7 +95,7 @@ class PendingSnapshots:
         ready = (
             pending
             for pending in self._all.values()
-            if pending.phase is Phase.TRIGGERED
+            if pending.phase is CheckpointPhase.TRIGGERED
             and pending.is_fully_acked
             and (pending.partner is None or pending.is_resumable_half or pending.partner.is_durable)
         )
@@ -103,9 +103,9 @@ class PendingSnapshots:
 
     # --- beginning and ending ---------------------------------------------------------------------
 
-    def open(self, request: contract.SnapshotRequest) -> Pending:
+    def open(self, request: contract.SnapshotRequest) -> PendingCheckpoint:
         """Begins a snapshot: its directory is requested."""
-        pending = Pending(checkpoint_id=CheckpointId(self._next_id), request=request)
+        pending = PendingCheckpoint(checkpoint_id=CheckpointId(self._next_id), request=request)
         self._next_id += 1
         self._all[pending.checkpoint_id] = pending
         self._outbox.add(contract.SetTimer(timer=pending.timeout, delay_ms=self._timeout_ms))
@@ -124,15 +124,15 @@ class PendingSnapshots:
             if directory is not None:
                 self._outbox.add(contract.DiscardSnapshot(directory))
 
-    def triggered(self, pending: Pending) -> None:
+    def triggered(self, pending: PendingCheckpoint) -> None:
         """Its directory has a name."""
         self._outbox.add(contract.RecordCheckpoint(self._history.in_progress(pending, self.now_ms)))
 
-    def acked(self, pending: Pending, ack: CheckpointAcked) -> None:
+    def acked(self, pending: PendingCheckpoint, ack: CheckpointAcked) -> None:
         pending.acks[ack.attempt.subtask] = ack
         self._history.acked(pending, ack, self.now_ms)
 
-    def completed(self, pending: Pending) -> None:
+    def completed(self, pending: PendingCheckpoint) -> None:
         """Its manifest is durable. One that is not needed any more is discarded; of a drain both exist, or
         neither: the resumable one is of no use without the terminal one."""
         del self._all[pending.checkpoint_id]
@@ -148,7 +148,7 @@ class PendingSnapshots:
 
     def drop_both(
         self,
-        pending: Pending,
+        pending: PendingCheckpoint,
         reason: FailureReason,
         detail: str,
         *,
@@ -164,7 +164,7 @@ class PendingSnapshots:
         if partner is None:
             return
         partner.partner = None
-        if partner.checkpoint_id in self._all and partner.phase is Phase.FINALIZING:
+        if partner.checkpoint_id in self._all and partner.phase is CheckpointPhase.FINALIZING:
             partner.orphaned = True
         elif partner.checkpoint_id in self._all:
             self.drop(partner, reason, detail)
@@ -173,7 +173,7 @@ class PendingSnapshots:
 
     def drop(
         self,
-        pending: Pending,
+        pending: PendingCheckpoint,
         reason: FailureReason,
         detail: str,
         *,
@@ -185,13 +185,15 @@ class PendingSnapshots:
         self._outbox.add(contract.CancelTimer(pending.timeout))
         if pending.directory is None and named:
             self._abandoned.add(pending.checkpoint_id)
-        if pending.phase is Phase.DELIVERING or pending.triggers:
+        if pending.phase is CheckpointPhase.DELIVERING or pending.triggers:
             self._sources.release()
         latest = self._completed.latest
         self._notifications.aborted(pending, latest.checkpoint_id if latest is not None else None)
         self._fail(pending, reason, detail, discard=discard)
 
-    def _fail(self, pending: Pending, reason: FailureReason, detail: str, *, discard: bool = True) -> None:
+    def _fail(
+        self, pending: PendingCheckpoint, reason: FailureReason, detail: str, *, discard: bool = True
+    ) -> None:
         text = f"{reason.value}: {detail}"
         self._outbox.add(contract.RecordCheckpoint(self._history.failed(pending, text, self.now_ms)))
         if discard:
@@ -200,7 +202,7 @@ class PendingSnapshots:
             self._undecided.add(pending.checkpoint_id)
             self._completed.may_exist(pending.written)
 
-    def _discard(self, pending: Pending) -> None:
+    def _discard(self, pending: PendingCheckpoint) -> None:
         if pending.directory is not None and not self._completed.is_fenced:
             if pending.kind is SnapshotKind.CHECKPOINT and not pending.is_fully_acked:
                 self._completed.given_up(pending.directory)
@@ -235,7 +237,7 @@ class PendingSnapshots:
         assert latest is None or latest.checkpoint_id < self._next_id, "an id was given out twice"
         assert list(self._all) == sorted(self._all), "out of order"
         assert all(n < self._next_id for n in self._all), "an id was given out twice"
-        finalizing = [p for p in self if p.phase is Phase.FINALIZING]
+        finalizing = [p for p in self if p.phase is CheckpointPhase.FINALIZING]
         assert len(finalizing) <= 1, "two manifests at a time"
         assert all(p.is_fully_acked for p in finalizing), "a manifest before every acknowledgement"
         starting = [p for p in self if p.is_starting and not p.is_resumable_half]

@@ -45,7 +45,7 @@ from unistream.model.splits import FoundSplits, KnownSplits, Unread
 PHASED_FORMAT = 1
 
 
-class _State(msgspec.Struct, frozen=True, kw_only=True):
+class _PhasedAssignerState(msgspec.Struct, frozen=True, kw_only=True):
     """Wire form. `history`: empty when all of it was read. `switched`: that was so before, and `newest`, the
     greatest event time of the history, is final. `passed`: all tasks have processed the history."""
 
@@ -58,7 +58,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(_State)
+_DECODER = msgspec.msgpack.Decoder(_PhasedAssignerState)
 
 
 def stored_live_splits(state: bytes) -> StoredSplits | None:
@@ -162,7 +162,7 @@ class PhasedAssigner:
         if self.is_read:
             self._read_marks[mark] = aligned
         return _ENCODER.encode(
-            _State(
+            _PhasedAssignerState(
                 phased=PHASED_FORMAT,
                 history=b"" if self.is_read else history,
                 live=self._live.snapshot(mark),

@@ -14,7 +14,7 @@ from typing import Final
 
 from unistream.core.checkpoint.requests import QueuedRequest, RequestQueue
 from unistream.core.checkpoint.schedule import CheckpointSchedule
-from unistream.core.contract import JobSettings, Outbox, SnapshotRequest
+from unistream.core.contract import CommandOutbox, JobSettings, SnapshotRequest
 from unistream.model.failure_reason import FailureReason
 from unistream.model.snapshot_kind import SnapshotKind
 
@@ -39,7 +39,7 @@ class SnapshotQueue:
             periodic checkpoints.
     """
 
-    def __init__(self, settings: JobSettings, outbox: Outbox, refuse: Refuse) -> None:
+    def __init__(self, settings: JobSettings, outbox: CommandOutbox, refuse: Refuse) -> None:
         self._refuse_to = refuse
         self._concurrent_max = settings.concurrent_checkpoints_max
         self._savepoints_wait = settings.unaligned_checkpoints

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from unistream.core.contract import CancelTimer, Outbox, SetTimer, Timer, TimerKind
+from unistream.core.contract import CancelTimer, CommandOutbox, SetTimer, Timer, TimerKind
 
 INTERVAL: Final = Timer(TimerKind.CHECKPOINT_INTERVAL, 0)
 PAUSE: Final = Timer(TimerKind.CHECKPOINT_INTERVAL, 1)
@@ -28,7 +28,7 @@ class CheckpointSchedule:
 
     def __init__(
         self,
-        outbox: Outbox,
+        outbox: CommandOutbox,
         interval_ms: int | None,
         pause_ms: int,
         backlog_interval_ms: int | None = None,

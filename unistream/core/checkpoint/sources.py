@@ -13,7 +13,7 @@ from unistream.base.ids import CheckpointId, SubtaskId, VertexId
 from unistream.core.checkpoint.phased_assignment import PhasedAssigner
 from unistream.core.checkpoint.split_assignment import SplitAssigner
 from unistream.core.checkpoint.split_discovery import SplitDiscoveries
-from unistream.core.contract import DiscoveryFailed, Outbox, SplitsDiscovered
+from unistream.core.contract import CommandOutbox, DiscoveryFailed, SplitsDiscovered
 from unistream.core.execution import Executions
 from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import HISTORY, JobGraph, JobType, SourceInfo
@@ -28,7 +28,7 @@ class Sources:
         self,
         graph: JobGraph,
         executions: Executions,
-        outbox: Outbox,
+        outbox: CommandOutbox,
         former: Sources | None = None,
         *,
         separated: bool = False,

@@ -42,7 +42,7 @@ ASSIGNER_FORMAT = 1
 NO_ORIGINS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class _State(msgspec.Struct, frozen=True, kw_only=True):
+class _AssignerState(msgspec.Struct, frozen=True, kw_only=True):
     """Wire form of an assigner. `known`: all ids, in order of position. `discovered`: the first discovery is
     over, so that a split that is not known has come since. `origin`, `position`, `origins`: see
     `FoundSplits`."""
@@ -57,7 +57,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(_State)
+_DECODER = msgspec.msgpack.Decoder(_AssignerState)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ def stored_splits(state: bytes) -> StoredSplits:
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _GivenSplit:
     """A split that subtask `index` was given after snapshot `mark` had begun, and before the next one."""
 
     mark: int
@@ -121,7 +121,7 @@ class SplitAssigner:
         self._notified: set[int] = set()  # pull: subtasks that were sent `no_more`
         self._limits: dict[int, int] = {}  # the watermark limit that each subtask was sent
         self._unread = UnreadSum()  # in the unassigned
-        self._given: list[_Given] = []  # since the last completed checkpoint
+        self._given: list[_GivenSplit] = []  # since the last completed checkpoint
         self._mark = 0  # id of the last snapshot that was begun
 
     @classmethod
@@ -155,7 +155,7 @@ class SplitAssigner:
         """State without the splits that were taken. `mark`: id of the snapshot; ids grow."""
         self._mark = mark
         return _ENCODER.encode(
-            _State(
+            _AssignerState(
                 format=ASSIGNER_FORMAT,
                 known=self.known,
                 unassigned=self.unassigned,
@@ -243,7 +243,7 @@ class SplitAssigner:
         if not self._discovered:
             return []
         given = self._take_pulled() if self._info.pull else self._take_pushed()
-        self._given += [_Given(self._mark, a.index, split) for a in given for split in a.splits]
+        self._given += [_GivenSplit(self._mark, a.index, split) for a in given for split in a.splits]
         return given
 
     def completed(self, mark: int) -> None:

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Final
 
 from unistream.base.ids import VertexId
-from unistream.core.contract import CancelTimer, DiscoverSplits, Outbox, SetTimer, Timer, TimerKind
+from unistream.core.contract import CancelTimer, CommandOutbox, DiscoverSplits, SetTimer, Timer, TimerKind
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import TaskFailure
 from unistream.model.splits import KnownSplits
@@ -49,7 +49,10 @@ class SplitDiscoveries:
     """
 
     def __init__(
-        self, sources: dict[VertexId, SourceInfo], outbox: Outbox, former: SplitDiscoveries | None = None
+        self,
+        sources: dict[VertexId, SourceInfo],
+        outbox: CommandOutbox,
+        former: SplitDiscoveries | None = None,
     ) -> None:
         self._sources = sources
         self._outbox = outbox

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from unistream.base.ids import CheckpointId
 from unistream.core import contract
 from unistream.core.checkpoint.notifications import Notifications
-from unistream.core.checkpoint.pending import Pending, Phase
+from unistream.core.checkpoint.pending import CheckpointPhase, PendingCheckpoint
 from unistream.core.checkpoint.pendings import PendingSnapshots
 from unistream.core.checkpoint.plan import CheckpointPlan, NotAllRunning, plan_checkpoint
 from unistream.core.checkpoint.sources import Sources
@@ -27,7 +27,7 @@ class Obstacle:
     """Why a snapshot has to be aborted. `named` False: it has and will get no directory. `may_exist`: on the
     storage, so that nothing of it may be deleted. `by_task`: a task declined."""
 
-    pending: Pending
+    pending: PendingCheckpoint
     reason: FailureReason
     detail: str
     named: bool = True
@@ -78,7 +78,7 @@ class SnapshotStart:
 
     def directory_ready(self, event: contract.DirectoryReady) -> Obstacle | None:
         """It has a place: its splits and barriers may go out, with those of its partner."""
-        pending = self._pendings.within(event.checkpoint_id, Phase.PREPARING)
+        pending = self._pendings.within(event.checkpoint_id, CheckpointPhase.PREPARING)
         if pending is None or pending.directory is not None:
             self._pendings.came_too_late(event.checkpoint_id, event.directory)
             return None
@@ -88,7 +88,7 @@ class SnapshotStart:
         if any(one.directory is None for one in both):
             return None
         for one in both:
-            one.phase = Phase.DELIVERING
+            one.phase = CheckpointPhase.DELIVERING
             self._pendings.triggered(one)
         self._sources.hold()
         return self.splits_delivered()
@@ -96,14 +96,14 @@ class SnapshotStart:
     def directory_failed(self, checkpoint_id: CheckpointId, reason: str) -> Obstacle | None:
         """It gets none."""
         self._pendings.came_too_late(checkpoint_id, None)
-        pending = self._pendings.within(checkpoint_id, Phase.PREPARING)
+        pending = self._pendings.within(checkpoint_id, CheckpointPhase.PREPARING)
         if pending is None:
             return None
         return Obstacle(pending, FailureReason.IO_EXCEPTION, reason, named=False)
 
     def splits_delivered(self) -> Obstacle | None:
         """An assignment was acknowledged: if it was the last one in progress, the tasks are triggered."""
-        starting = [pending for pending in self._pendings if pending.phase is Phase.DELIVERING]
+        starting = [pending for pending in self._pendings if pending.phase is CheckpointPhase.DELIVERING]
         if not starting or not self._sources.quiet:
             return None
         last = starting[-1]  # of a drain: the terminal one, whose trigger names its partner
@@ -130,6 +130,6 @@ class SnapshotStart:
         pending.triggers.discard(token)
         if not pending.triggers:
             self._sources.release()
-        if refusal is None or ended or pending.phase is not Phase.TRIGGERED:
+        if refusal is None or ended or pending.phase is not CheckpointPhase.TRIGGERED:
             return None
         return Obstacle(pending, FailureReason.TRIGGER_CHECKPOINT_FAILURE, refusal)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from unistream.base.errors import UnistreamError
 from unistream.base.ids import CheckpointId, JobId, OperatorUid
-from unistream.core.contract import RestorePoint, Retention, Sweep
+from unistream.core.contract import ExternalizedCheckpointRetention, RestorePoint, SweepSharedFiles
 from unistream.model.file_ref import FileRef
 from unistream.model.job_status import JobStatus
 from unistream.model.manifest_files import files_of_task, referenced_files, with_files
@@ -56,7 +56,7 @@ class Unneeded:
     """
 
     files: tuple[str, ...] = ()
-    sweep: Sweep | None = None
+    sweep: SweepSharedFiles | None = None
 
 
 class CompletedSnapshots:
@@ -161,7 +161,7 @@ class CompletedSnapshots:
         for snapshot in reversed(snapshots):
             claimed = snapshot.manifest.job != self._job
             files = () if claimed else tuple(sorted(snapshot.shared - needed))
-            sweep = Sweep(snapshot.directory) if claimed and snapshot.shared else None
+            sweep = SweepSharedFiles(snapshot.directory) if claimed and snapshot.shared else None
             self._unneeded[snapshot.directory] = Unneeded(files=files, sweep=sweep)
             needed |= snapshot.shared
         return [snapshot.directory for snapshot in snapshots]
@@ -197,14 +197,14 @@ class CompletedSnapshots:
         """They may have stored files that they did not report."""
         self._is_littered = True
 
-    def sweep(self, before: CheckpointId | None = None) -> Sweep | None:
+    def sweep(self, before: CheckpointId | None = None) -> SweepSharedFiles | None:
         """What to look for in `shared`: when a checkpoint has completed for the first time since tasks died
         or another one was given up, or (`before` None) when all tasks have ended."""
         wanted = self._is_littered or before is None
         if not wanted or not self._next_to or self._fenced or self._undecided:
             return None
         self._is_littered = False
-        return Sweep(self._next_to, before)
+        return SweepSharedFiles(self._next_to, before)
 
     def fenced(self) -> None:
         """Another leader owns the job: nothing is discarded from now on."""
@@ -214,15 +214,15 @@ class CompletedSnapshots:
     def is_fenced(self) -> bool:
         return self._fenced
 
-    def discard_at_end(self, status: JobStatus, retention: Retention) -> list[str]:
+    def discard_at_end(self, status: JobStatus, retention: ExternalizedCheckpointRetention) -> list[str]:
         """Directories that nothing needs once the job has ended as `status`."""
         match status:
             case JobStatus.FINISHED:
                 keep = False
             case JobStatus.CANCELED:
-                keep = retention is Retention.RETAIN_ON_CANCELLATION
+                keep = retention is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
             case JobStatus.FAILED:
-                keep = retention is not Retention.NO_EXTERNALIZED_CHECKPOINTS
+                keep = retention is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
             case _:
                 keep = True
         if keep or self._fenced:

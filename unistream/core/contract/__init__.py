@@ -29,7 +29,7 @@ from unistream.core.contract.commands import (
     Send,
     SetTimer,
     StoreCommitters,
-    Sweep,
+    SweepSharedFiles,
     WriteManifest,
 )
 from unistream.core.contract.messages import (
@@ -57,14 +57,14 @@ from unistream.core.contract.messages import (
     TimerKind,
     Undelivered,
 )
-from unistream.core.contract.outbox import Outbox
+from unistream.core.contract.outbox import CommandOutbox
 from unistream.core.contract.settings import (
     FIRST_CHECKPOINT,
     AdaptiveSettings,
+    ExternalizedCheckpointRetention,
     JobSettings,
     RestartBackoff,
     RestorePoint,
-    Retention,
 )
 from unistream.core.contract.status import (
     JOB_LIFE,

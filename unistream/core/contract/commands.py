@@ -85,7 +85,7 @@ class WriteManifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class SweepSharedFiles:
     """Remove files in `shared` that no checkpoint names: tasks may have died before they reported them.
 
     Attributes:
@@ -109,7 +109,7 @@ class DiscardSnapshot:
 
     directory: str
     shared: tuple[str, ...] = ()
-    sweep: Sweep | None = None
+    sweep: SweepSharedFiles | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from unistream.core.contract.messages import Delivered, SlotRequest, Timer, Unde
 from unistream.model.messages import ToTaskManager
 
 
-class Outbox:
+class CommandOutbox:
     """Collects commands; numbers the sends whose outcome is needed."""
 
     def __init__(self) -> None:

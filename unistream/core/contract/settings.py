@@ -14,7 +14,7 @@ from unistream.model.stored_job import NO_TOTALS, NOTHING_USED, AttemptCounter, 
 FIRST_CHECKPOINT: Final = CheckpointId(1)
 
 
-class Retention(Enum):
+class ExternalizedCheckpointRetention(Enum):
     """Whether checkpoints are kept at the end of the job; a FINISHED job never keeps them."""
 
     NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
@@ -112,7 +112,7 @@ class JobSettings:
     checkpoints_after_finish: bool
     checkpoints_retained: int
     checkpoints_history: int
-    retention: Retention
+    retention: ExternalizedCheckpointRetention
     slot_request_timeout_ms: int
     slot_idle_timeout_ms: int
     scheduling_strategy: str

@@ -19,9 +19,9 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, EdgeId, PartitionId, SubtaskId, TaskManagerId, VertexId
 from unistream.core.contract import (
     CancelRun,
+    CommandOutbox,
     DiscoverSplits,
     KeepStored,
-    Outbox,
     RunStages,
     SplitsDiscovered,
 )
@@ -50,7 +50,7 @@ class EngineRegion:
         cancelled: That run is to end, and nothing of it is used.
     """
 
-    def __init__(self, run: JobRun, outbox: Outbox, former: EngineRegion | None = None) -> None:
+    def __init__(self, run: JobRun, outbox: CommandOutbox, former: EngineRegion | None = None) -> None:
         self._run = run
         self._outbox = outbox
         self._sources = {

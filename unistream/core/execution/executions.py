@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from unistream.base.ids import AttemptId, JobId, SubtaskId
-from unistream.core.contract import AttemptView, Outbox, RecordAttempt, StateLog
+from unistream.core.contract import AttemptView, CommandOutbox, RecordAttempt, StateLog
 from unistream.core.execution.execution import execution_state
 from unistream.core.graph import ExecutionPlan
 from unistream.model.execution_state import ExecutionState
-from unistream.model.plan import Place
+from unistream.model.plan import TaskManagerLocation
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Execution:
     attempt: AttemptId
     vertex_name: str
     log: StateLog[ExecutionState]
-    place: Place | None = None
+    place: TaskManagerLocation | None = None
     end_of_data: bool = False
     inputs_read: bool = False
     restored_finished: bool = False
@@ -63,7 +63,7 @@ class Executions:
         self,
         job: JobId,
         plan: ExecutionPlan,
-        outbox: Outbox,
+        outbox: CommandOutbox,
         attempts: Mapping[SubtaskId, int] | None = None,
         *,
         first: int = 0,
@@ -123,7 +123,7 @@ class Executions:
         return {subtask: execution.attempt for subtask, execution in self._current.items()}
 
     @property
-    def places(self) -> dict[SubtaskId, Place]:
+    def places(self) -> dict[SubtaskId, TaskManagerLocation]:
         """Where the attempts that were deployed run."""
         return {s: e.place for s, e in self._current.items() if e.place is not None}
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from unistream.base import config as options
 from unistream.base.errors import ConfigError
 from unistream.base.ids import PartitionId, SubtaskId, VertexId
-from unistream.core.contract import JobSettings, Outbox
+from unistream.core.contract import CommandOutbox, JobSettings
 from unistream.core.execution.executions import Execution, Executions
 from unistream.core.execution.failover import FailoverStrategy, create_failover
 from unistream.core.execution.partition_tracker import PartitionTracker
@@ -40,7 +40,7 @@ class JobRun:
         self,
         graph: JobGraph,
         settings: JobSettings,
-        outbox: Outbox,
+        outbox: CommandOutbox,
         attempts: Mapping[SubtaskId, int] | None = None,
     ) -> None:
         _check_strategy(settings.scheduling_strategy, graph)

@@ -17,8 +17,8 @@ from typing import Final
 from unistream.base.ids import PartitionId, SubtaskId, TaskManagerId, VertexId
 from unistream.core.contract import (
     CancelTimer,
+    CommandOutbox,
     JobSettings,
-    Outbox,
     Send,
     SlotLease,
     SlotRequest,
@@ -72,7 +72,7 @@ class RegionScheduler:
         run: JobRun,
         slots: SlotPool,
         settings: JobSettings,
-        outbox: Outbox,
+        outbox: CommandOutbox,
         former: RegionScheduler | None = None,
     ) -> None:
         """`former`: of the same job at another parallelism."""

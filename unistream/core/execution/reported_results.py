@@ -23,7 +23,7 @@ from unistream.base.ids import AttemptId, EdgeId, LineageId, PartitionId, Subtas
 from unistream.base.limits import MIB, REPORTED_BYTES_MAX, REPORTED_JOB_BYTES_MAX
 from unistream.core.graph import Link, Topology
 from unistream.model.messages import ReportedPartition, TaskFailure
-from unistream.model.stored_job import Sealed, SealedPartition
+from unistream.model.stored_job import Sealed, SealedCommittables
 
 TOO_LARGE_KIND: Final = "TooManyCommittables"
 
@@ -78,7 +78,7 @@ class ReportedResults:
         """What another leader needs to go on behind the sealed levels."""
         needed = [link for link in self._links if self._levels[link.target] >= self._sealed]
         found = [
-            SealedPartition(
+            SealedCommittables(
                 vertex=link.source, subtask=producer.index, edge=link.id, contents=self._contents[partition]
             )
             for link in needed

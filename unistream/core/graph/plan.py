@@ -14,7 +14,7 @@ from unistream.model.columns.key_buckets import bucket_count
 from unistream.model.deployment import ChannelDescriptor, GateDescriptor, PartitionDescriptor
 from unistream.model.graph import JobEdge, JobGraph
 from unistream.model.partition_type import PartitionType
-from unistream.model.plan import NOWHERE, Place, subtasks_of
+from unistream.model.plan import NOWHERE, TaskManagerLocation, subtasks_of
 
 
 class ExecutionPlan:
@@ -43,7 +43,7 @@ class ExecutionPlan:
         self,
         subtask: SubtaskId,
         attempts: Mapping[SubtaskId, AttemptId],
-        places: Mapping[SubtaskId, Place],
+        places: Mapping[SubtaskId, TaskManagerLocation],
     ) -> tuple[GateDescriptor, ...]:
         """What `subtask` reads: one gate for each logical input, with its channels edge by edge, then
         producer by producer. A producer without a place has no address."""

@@ -22,7 +22,7 @@ from unistream.core.job.exception_history import (
     task_name,
 )
 from unistream.core.job.machine import JobMachine
-from unistream.core.job.rescaling import CHANGES, Change
+from unistream.core.job.rescaling import CHANGES, RescaleState
 from unistream.core.job.scaling import check_widths, fit, vertices_named, with_parallelism
 from unistream.core.job.settings import job_settings
 from unistream.core.job.suspension import abandonment

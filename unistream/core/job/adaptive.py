@@ -17,7 +17,7 @@ from typing import Final
 
 from unistream.base import config as options
 from unistream.base.ids import SubtaskId
-from unistream.core.contract import AdaptiveSettings, CancelTimer, Outbox, Timer, TimerKind
+from unistream.core.contract import AdaptiveSettings, CancelTimer, CommandOutbox, Timer, TimerKind
 from unistream.core.graph import ExecutionPlan
 from unistream.core.job.scaling import fit, slots_needed
 from unistream.core.job.scheduling import JobSlots, Scheduling
@@ -30,7 +30,7 @@ _STABLE: Final = Timer(TimerKind.RESOURCES, 1)
 _COOL: Final = Timer(TimerKind.RESOURCES, 2)
 
 
-class _Phase(Enum):
+class _TimerPhase(Enum):
     """The phase of one timer."""
 
     OFF = "not needed"
@@ -53,36 +53,38 @@ def why_not_adaptive(graph: JobGraph) -> str | None:
 class AdaptiveScheduling(Scheduling):
     """See `Scheduling`."""
 
-    def __init__(self, graph: JobGraph, slots: JobSlots, settings: AdaptiveSettings, outbox: Outbox) -> None:
+    def __init__(
+        self, graph: JobGraph, slots: JobSlots, settings: AdaptiveSettings, outbox: CommandOutbox
+    ) -> None:
         super().__init__(graph, slots, settings.stable_ms)
         self._settings = settings
         self._outbox = outbox
-        self._timers = dict.fromkeys((_WAIT, _STABLE, _COOL), _Phase.OFF)
+        self._timers = dict.fromkeys((_WAIT, _STABLE, _COOL), _TimerPhase.OFF)
         self._fitted: tuple[JobGraph, Mapping[SlotKind, int], JobGraph | None] | None = None
 
     # --- timers -----------------------------------------------------------------------------------
 
     def _set(self, timer: Timer, delay_ms: int) -> None:
-        self._timers[timer] = _Phase.TICKING if delay_ms else _Phase.OVER
+        self._timers[timer] = _TimerPhase.TICKING if delay_ms else _TimerPhase.OVER
         if delay_ms:
             self._outbox.set_timer(timer, delay_ms)
 
     def _is_over(self, timer: Timer) -> bool:
-        return self._timers[timer] is _Phase.OVER
+        return self._timers[timer] is _TimerPhase.OVER
 
     def fired(self, timer: Timer) -> None:
-        if self._timers.get(timer) is _Phase.TICKING:
-            self._timers[timer] = _Phase.OVER
+        if self._timers.get(timer) is _TimerPhase.TICKING:
+            self._timers[timer] = _TimerPhase.OVER
 
     def _clear(self, *timers: Timer) -> None:
         for timer in timers:
-            if self._timers[timer] is not _Phase.OFF:
+            if self._timers[timer] is not _TimerPhase.OFF:
                 self._outbox.add(CancelTimer(timer))
-            self._timers[timer] = _Phase.OFF
+            self._timers[timer] = _TimerPhase.OFF
 
     def _is_stable(self, timeout_ms: int) -> bool:
         """The timeout, which begins with the first call, has expired."""
-        if self._timers[_STABLE] is _Phase.OFF:
+        if self._timers[_STABLE] is _TimerPhase.OFF:
             self._set(_STABLE, timeout_ms)
         return self._is_over(_STABLE)
 

@@ -23,6 +23,7 @@ from unistream.core.contract import (
     CancelRequested,
     CancelRun,
     Command,
+    CommandOutbox,
     CommitStaged,
     DiscoverSplits,
     DiscoveryFailed,
@@ -35,7 +36,6 @@ from unistream.core.contract import (
     LeadershipLost,
     ManifestDurable,
     ManifestFailed,
-    Outbox,
     RecordAttempt,
     RecordException,
     RecordJobState,
@@ -96,7 +96,7 @@ class BoundedJobMachine:
         assert why_no_checkpoints(graph) is not None, "only a BATCH job is run by an engine"
         self._graph = graph
         self._settings = settings
-        self._outbox = Outbox()
+        self._outbox = CommandOutbox()
         self._log = JobLog(settings.job)
         self._backoff = settings.create_backoff()
         self._restarts = settings.used.restarts_then

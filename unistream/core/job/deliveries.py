@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from unistream.base.ids import AttemptId, CheckpointId, TaskManagerId
-from unistream.core.contract import Delivered, Outbox, Send, Timer, TimerKind, Undelivered
+from unistream.core.contract import CommandOutbox, Delivered, Send, Timer, TimerKind, Undelivered
 from unistream.core.execution import Execution
 from unistream.core.job.parts import JobParts
 from unistream.model.execution_state import ExecutionState
@@ -166,7 +166,7 @@ class Releases:
     for, and the response names those that have ended.
     """
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: CommandOutbox) -> None:
         self._outbox = outbox
         self._open: dict[int, Send] = {}  # by the token of the lost message
         self._tries: dict[int, int] = {}  # by the token of the message under way, if it is a repetition

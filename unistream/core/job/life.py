@@ -23,7 +23,7 @@ from unistream.core.contract import (
 )
 from unistream.core.execution import Execution, Recovery
 from unistream.core.job.parts import JobParts
-from unistream.core.job.rescaling import RESCALE_SLOTS, Change, Rescaling
+from unistream.core.job.rescaling import RESCALE_SLOTS, RescaleState, Rescaling
 from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
@@ -137,7 +137,7 @@ class JobLife:
 
     def look_for_idle_slots(self) -> None:
         """Not while a change of parallelism may need the idle slots."""
-        if self.rescaling.state is Change.NONE:
+        if self.rescaling.state is RescaleState.NONE:
             self.parts.look_for_idle_slots()
 
     # --- another parallelism ----------------------------------------------------------------------
@@ -186,7 +186,7 @@ class JobLife:
     @property
     def _waits_for_slots(self) -> bool:
         waits = self.state.is_waiting or self.parts.scheduler.is_waiting or bool(self.parts.recoveries)
-        return self.state.is_active and (waits or self.rescaling.state is Change.SLOTS)
+        return self.state.is_active and (waits or self.rescaling.state is RescaleState.SLOTS)
 
     def _fail_each(self, failure: TaskFailure, executions: list[Execution]) -> None:
         """One failure of several tasks; those that start again already are part of that."""

@@ -13,11 +13,11 @@ from unistream.base.ids import SubtaskId, TaskManagerId
 from unistream.core.checkpoint import CheckpointCoordinator, CompletedSnapshots, Sources
 from unistream.core.contract import (
     CancelTimer,
+    CommandOutbox,
     JobEnded,
     JobLog,
     JobSettings,
     JobState,
-    Outbox,
     RecordException,
     RecordGraph,
     RecordJobState,
@@ -75,7 +75,7 @@ class JobParts:
         self._settings = settings
         self.job = settings.job
         self.now_ms = 0
-        self.outbox = Outbox()
+        self.outbox = CommandOutbox()
         self.log = JobLog(settings.job)
         self.run = JobRun(graph, settings, self.outbox)
         pool = SlotPool(graph, settings.slot_idle_timeout_ms)

@@ -34,7 +34,7 @@ RESCALE_SLOTS: Final = Timer(TimerKind.SLOT_REQUEST, -1)  # no bulk has that id
 
 
 @unique
-class Change(Enum):
+class RescaleState(Enum):
     """The state of a change of parallelism; the value describes it."""
 
     NONE = "no change is in progress"
@@ -46,30 +46,30 @@ class Change(Enum):
     RESTART = "all tasks end and start again"
 
 
-_GIVEN_UP: Final = {Change.NONE: "it is given up"}
+_GIVEN_UP: Final = {RescaleState.NONE: "it is given up"}
 
-CHANGES: Final[Mapping[Change, Mapping[Change, str]]] = {
-    Change.NONE: {
-        Change.SLOTS: "a user requests what the slots do not allow yet",
-        Change.CHECKPOINT: "a user requests it, or (adaptive) more slots came",
+CHANGES: Final[Mapping[RescaleState, Mapping[RescaleState, str]]] = {
+    RescaleState.NONE: {
+        RescaleState.SLOTS: "a user requests what the slots do not allow yet",
+        RescaleState.CHECKPOINT: "a user requests it, or (adaptive) more slots came",
     },
-    Change.SLOTS: {
-        Change.CHECKPOINT: "they have come",
-        Change.NONE: "it is given up, or (adaptive) changes only the upper bound",
+    RescaleState.SLOTS: {
+        RescaleState.CHECKPOINT: "they have come",
+        RescaleState.NONE: "it is given up, or (adaptive) changes only the upper bound",
     },
-    Change.CHECKPOINT: {Change.DUE: "it is durable", **_GIVEN_UP},
-    Change.DUE: {
-        Change.RESTART: "the new graph can start from it",
-        Change.ALIGNED: "its in-flight rows fit the old graph only",
+    RescaleState.CHECKPOINT: {RescaleState.DUE: "it is durable", **_GIVEN_UP},
+    RescaleState.DUE: {
+        RescaleState.RESTART: "the new graph can start from it",
+        RescaleState.ALIGNED: "its in-flight rows fit the old graph only",
         **_GIVEN_UP,
     },
-    Change.ALIGNED: {Change.ALIGNED_DUE: "it is durable", **_GIVEN_UP},
-    Change.ALIGNED_DUE: {Change.RESTART: "the new graph can start from it", **_GIVEN_UP},
-    Change.RESTART: {Change.NONE: "all tasks run, or the job ends"},
+    RescaleState.ALIGNED: {RescaleState.ALIGNED_DUE: "it is durable", **_GIVEN_UP},
+    RescaleState.ALIGNED_DUE: {RescaleState.RESTART: "the new graph can start from it", **_GIVEN_UP},
+    RescaleState.RESTART: {RescaleState.NONE: "all tasks run, or the job ends"},
 }
 """State -> the states that may follow, each with what leads to it."""
 
-_DURABLE: Final = {Change.CHECKPOINT: Change.DUE, Change.ALIGNED: Change.ALIGNED_DUE}
+_DURABLE: Final = {RescaleState.CHECKPOINT: RescaleState.DUE, RescaleState.ALIGNED: RescaleState.ALIGNED_DUE}
 
 
 class Rescaling:
@@ -82,14 +82,14 @@ class Rescaling:
     def __init__(self, parts: JobParts, restart: Callable[[], None]) -> None:
         self._parts = parts
         self._restart = restart
-        self._log = StateLog(f"rescaling of job {parts.job}", Change.NONE, CHANGES)
+        self._log = StateLog(f"rescaling of job {parts.job}", RescaleState.NONE, CHANGES)
         self._wanted: JobGraph | None = None  # requested by a user
         self._request: str | None = None  # the id of the request that is not answered yet
         self._seen: set[str] = set()
         self._count = 0
 
     @property
-    def state(self) -> Change:
+    def state(self) -> RescaleState:
         return self._log.state
 
     @property
@@ -115,7 +115,7 @@ class Rescaling:
         except ConfigError as error:
             self._answer(event.request, str(error))
             return None
-        if self.state is not Change.NONE:
+        if self.state is not RescaleState.NONE:
             self._answer(event.request, "the job is already being rescaled")
         elif not self._parts.coordinator.is_active:
             self._answer(event.request, self._parts.coordinator.why_inactive)
@@ -126,18 +126,18 @@ class Rescaling:
         else:
             self._request, self._wanted = event.request, wanted
             if self._parts.scheduling.may_rescale(wanted, self._parts.run.graph):
-                return self._begin(Change.CHECKPOINT)
+                return self._begin(RescaleState.CHECKPOINT)
             self._wait()
         return None
 
     def _wait(self) -> None:
-        self._log.to(Change.SLOTS, "requested")
+        self._log.to(RescaleState.SLOTS, "requested")
         self.request_slots()
         self._parts.outbox.set_timer(RESCALE_SLOTS, self._parts.scheduling.rescale_wait_ms)
 
     def request_slots(self) -> None:
         """Requests the slots that the change waits for; some may have been lost with a worker."""
-        if self.state is Change.SLOTS:
+        if self.state is RescaleState.SLOTS:
             self._parts.slots.request(ExecutionPlan(self._graph).subtasks)
 
     # --- progress ---------------------------------------------------------------------------------
@@ -145,19 +145,19 @@ class Rescaling:
     def move_on(self) -> TaskFailure | None:
         """Takes the step that is possible now, if any."""
         match self.state:
-            case Change.SLOTS if not self._parts.slots.lack(self._graph):
+            case RescaleState.SLOTS if not self._parts.slots.lack(self._graph):
                 self._parts.outbox.add(CancelTimer(RESCALE_SLOTS))
                 return self._slots_are_there()
-            case Change.DUE | Change.ALIGNED_DUE:
+            case RescaleState.DUE | RescaleState.ALIGNED_DUE:
                 return self._end_tasks()
-            case Change.NONE if self._parts.coordinator.is_active:
+            case RescaleState.NONE if self._parts.coordinator.is_active:
                 if self._parts.scheduling.should_grow(self._parts.run.graph):
-                    return self._begin(Change.CHECKPOINT)
+                    return self._begin(RescaleState.CHECKPOINT)
         return None
 
     def overdue(self) -> TaskFailure | None:
         """The slots did not come in time."""
-        if self.state is not Change.SLOTS:
+        if self.state is not RescaleState.SLOTS:
             return None
         why = self._parts.scheduling.overdue(self._graph)
         if why is None:
@@ -168,18 +168,18 @@ class Rescaling:
     def _slots_are_there(self) -> TaskFailure | None:
         """All of them, or as many as came in time. If they change nothing, the job stays as it is."""
         if self._target != self._parts.run.graph:
-            return self._begin(Change.CHECKPOINT)
+            return self._begin(RescaleState.CHECKPOINT)
         self._adopt()
         self._finish("only the upper bound changes", None)
         return None
 
-    def _begin(self, change: Change) -> TaskFailure | None:
+    def _begin(self, change: RescaleState) -> TaskFailure | None:
         self._log.to(change, "a checkpoint first")
         self._count += 1
         request = SnapshotRequest(
             id=f"rescale {self._count}",
             kind=SnapshotKind.CHECKPOINT,
-            aligned=change is Change.ALIGNED,
+            aligned=change is RescaleState.ALIGNED,
             on_done=self._checkpointed,
         )
         return self._parts.coordinator.request(request)
@@ -199,14 +199,14 @@ class Rescaling:
             self.give_up(no_room)
         elif why is None:
             self.take()
-        elif self.state is Change.DUE:
-            return self._begin(Change.ALIGNED)
+        elif self.state is RescaleState.DUE:
+            return self._begin(RescaleState.ALIGNED)
         else:
             self.give_up(why)
         return None
 
     def take(self) -> None:
-        self._log.to(Change.RESTART, "its checkpoint is durable")
+        self._log.to(RescaleState.RESTART, "its checkpoint is durable")
         self._adopt()
         self._restart()
 
@@ -218,12 +218,12 @@ class Rescaling:
 
     def done(self) -> None:
         """All tasks run."""
-        if self.state is Change.RESTART:
+        if self.state is RescaleState.RESTART:
             self._finish("all tasks run", None)
 
     def stay(self, why: str) -> None:
         """The job did not get the slots, or failed while it waited: it stays as it is."""
-        if self.state is Change.SLOTS:
+        if self.state is RescaleState.SLOTS:
             self.give_up(why)
             self._parts.slots.withdraw(self._graph)
 
@@ -234,15 +234,15 @@ class Rescaling:
 
     def give_up(self, why: str) -> None:
         """Ends the change in progress, if any."""
-        if self.state is Change.SLOTS:
+        if self.state is RescaleState.SLOTS:
             self._parts.outbox.add(CancelTimer(RESCALE_SLOTS))
-        if self.state is not Change.NONE:
+        if self.state is not RescaleState.NONE:
             self._wanted = None
             self._parts.scheduling.cool_down()
             self._finish(why, f"the job was not rescaled: {why}")
 
     def _finish(self, why: str, error: str | None) -> None:
-        self._log.to(Change.NONE, why)
+        self._log.to(RescaleState.NONE, why)
         if self._request is not None:
             self._answer(self._request, error)
             self._request = None

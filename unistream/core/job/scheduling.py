@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from unistream.base.ids import SubtaskId, VertexId
-from unistream.core.contract import Outbox, Timer
+from unistream.core.contract import CommandOutbox, Timer
 from unistream.core.graph import ExecutionPlan
 from unistream.core.job.scaling import slots_needed
 from unistream.core.resource import SlotPool, missing_slots_text
@@ -29,7 +29,7 @@ class JobSlots:
         without: Vertices that need none, because an engine runs them.
     """
 
-    def __init__(self, pool: SlotPool, outbox: Outbox, without: Collection[VertexId] = ()) -> None:
+    def __init__(self, pool: SlotPool, outbox: CommandOutbox, without: Collection[VertexId] = ()) -> None:
         self.pool = pool
         self._outbox = outbox
         self._without = without

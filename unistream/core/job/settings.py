@@ -8,7 +8,12 @@ from unistream.base import config as options
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
-from unistream.core.contract import FIRST_CHECKPOINT, AdaptiveSettings, JobSettings, Retention
+from unistream.core.contract import (
+    FIRST_CHECKPOINT,
+    AdaptiveSettings,
+    ExternalizedCheckpointRetention,
+    JobSettings,
+)
 from unistream.core.execution import Draw, restart_backoff_from_config
 from unistream.core.task import BarrierSettings
 from unistream.model.stored_job import NOTHING_USED, AttemptCounter, Sealed
@@ -59,7 +64,7 @@ def job_settings(
         checkpoints_after_finish=config.get(options.CHECKPOINTS_AFTER_TASKS_FINISH),
         checkpoints_retained=_at_least(config, options.CHECKPOINTS_RETAINED, 1),
         checkpoints_history=config.get(options.CHECKPOINTS_HISTORY),
-        retention=Retention(config.get(options.CHECKPOINT_RETENTION)),
+        retention=ExternalizedCheckpointRetention(config.get(options.CHECKPOINT_RETENTION)),
         slot_request_timeout_ms=_at_least(config, options.SLOT_REQUEST_TIMEOUT, 1),
         slot_idle_timeout_ms=_at_least(config, options.SLOT_IDLE_TIMEOUT, 0),
         scheduling_strategy=config.get(options.SCHEDULING_STRATEGY),

@@ -29,27 +29,27 @@ from typing import Final, assert_never
 
 from unistream.base.ids import LeaderEpoch
 from unistream.core.leadership.messages import (
-    CancelTimer,
+    CancelLeadershipTimer,
     CheckNode,
     Closed,
     Command,
     ConnectionChanged,
+    ConnectionState,
     Event,
-    Grant,
+    GrantLeadership,
     JoinElection,
+    LeadershipTimer,
+    LeadershipTimerFired,
     LeaveElection,
-    Link,
     LookFailed,
     NodeBehind,
     NodeFirst,
     NodeGone,
     QueueChanged,
     Resume,
-    Revoke,
-    SetTimer,
+    RevokeLeadership,
+    SetLeadershipTimer,
     Suspend,
-    Timer,
-    TimerFired,
 )
 
 MARGIN_SHARE: Final = 8  # of the session timeout: covers a clock that is slow and a look that was sent late
@@ -100,7 +100,7 @@ class LeadershipMachine:
 
     def __init__(self) -> None:
         self._standing = Standing.OUTSIDE
-        self._link = Link.LOST
+        self._link = ConnectionState.LOST
         self._changes = 0  # number of the last change of the connection
         self._session = 0  # in which the own node was, or will be, created
         self._timeout_ms = 0
@@ -132,9 +132,9 @@ class LeadershipMachine:
                 commands += self._answer(event, now_ms)
             case QueueChanged():
                 commands += self._queue_changed(now_ms)
-            case TimerFired(Timer.CHECK):
+            case LeadershipTimerFired(LeadershipTimer.CHECK):
                 commands += self._check_is_due(now_ms)
-            case TimerFired():
+            case LeadershipTimerFired():
                 pass  # the lease was looked at above
             case Closed():
                 commands += self._close()
@@ -151,11 +151,11 @@ class LeadershipMachine:
         self._changes = event.number
         self._link = event.link
         match event.link:
-            case Link.CONNECTED:
+            case ConnectionState.CONNECTED:
                 return self._connected(event, now_ms)
-            case Link.SUSPENDED:
+            case ConnectionState.SUSPENDED:
                 return self._disconnected(suspend=True)
-            case Link.LOST:
+            case ConnectionState.LOST:
                 commands = self._disconnected(suspend=False)
                 return commands + self._drop_node("the session with the service is over", now_ms)
             case _:
@@ -176,7 +176,7 @@ class LeadershipMachine:
         commands: list[Command] = []
         if self._check_at_ms is not None:
             self._check_at_ms = None
-            commands.append(CancelTimer(Timer.CHECK))
+            commands.append(CancelLeadershipTimer(LeadershipTimer.CHECK))
         if suspend and self._standing is Standing.LEADING:
             self._become(Standing.SUSPENDED)
             commands.insert(0, Suspend())
@@ -201,7 +201,7 @@ class LeadershipMachine:
         return [CheckNode(self._begin_look(now_ms)), self._set_check(now_ms)]
 
     def _begin_look(self, now_ms: int) -> int:
-        assert self._link is Link.CONNECTED, "nobody answers without a connection"
+        assert self._link is ConnectionState.CONNECTED, "nobody answers without a connection"
         self._looks += 1
         self._pending = _Look(self._looks, now_ms)
         self._look_again = False
@@ -211,22 +211,22 @@ class LeadershipMachine:
         self._pending = None
         self._look_again = False
 
-    def _set_check(self, now_ms: int) -> SetTimer:
+    def _set_check(self, now_ms: int) -> SetLeadershipTimer:
         self._check_at_ms = now_ms + check_interval_ms(self._timeout_ms)
-        return SetTimer(Timer.CHECK, self._check_at_ms)
+        return SetLeadershipTimer(LeadershipTimer.CHECK, self._check_at_ms)
 
     def _queue_changed(self, now_ms: int) -> list[Command]:
         if self._pending is not None:
             self._look_again = True
             return []
-        if self._link is Link.CONNECTED and self._standing in _IN_QUEUE:
+        if self._link is ConnectionState.CONNECTED and self._standing in _IN_QUEUE:
             return self._look(now_ms)
         return []
 
     def _check_is_due(self, now_ms: int) -> list[Command]:
         if self._check_at_ms is None or now_ms < self._check_at_ms:
             return []
-        assert self._link is Link.CONNECTED, "it is cancelled with the connection"
+        assert self._link is ConnectionState.CONNECTED, "it is cancelled with the connection"
         if self._pending is not None and now_ms - self._pending.at_ms < self._timeout_ms:
             return [self._set_check(now_ms)]  # the answer may still come
         return self._look(now_ms) if self._standing in _IN_QUEUE else self._join(now_ms)
@@ -278,7 +278,7 @@ class LeadershipMachine:
             return [LeaveElection(), self._set_check(now_ms)]
         self._become(Standing.LEADING)
         self._epoch = epoch
-        return [self._extend_lease(ends_ms), Grant(epoch)]
+        return [self._extend_lease(ends_ms), GrantLeadership(epoch)]
 
     def _behind(self, now_ms: int) -> list[Command]:
         if self._standing in _LEADS:
@@ -294,9 +294,9 @@ class LeadershipMachine:
 
     # --- the end of leadership --------------------------------------------------------------------
 
-    def _extend_lease(self, ends_ms: int) -> SetTimer:
+    def _extend_lease(self, ends_ms: int) -> SetLeadershipTimer:
         self._lease_ends_ms = max(ends_ms, self._lease_ends_ms or ends_ms)
-        return SetTimer(Timer.LEASE, self._lease_ends_ms)
+        return SetLeadershipTimer(LeadershipTimer.LEASE, self._lease_ends_ms)
 
     def _end_lease(self, now_ms: int) -> list[Command]:
         if self._lease_ends_ms is None or now_ms < self._lease_ends_ms:
@@ -309,19 +309,28 @@ class LeadershipMachine:
         self._become(Standing.OUTSIDE)
         self._lease_ends_ms = None
         self._forget_look()
-        commands: list[Command] = [Revoke(reason), CancelTimer(Timer.LEASE), LeaveElection()]
-        if self._link is Link.CONNECTED:
+        commands: list[Command] = [
+            RevokeLeadership(reason),
+            CancelLeadershipTimer(LeadershipTimer.LEASE),
+            LeaveElection(),
+        ]
+        if self._link is ConnectionState.CONNECTED:
             commands += self._join(now_ms)
         return commands
 
     def _close(self) -> list[Command]:
         commands: list[Command] = []
         if self._standing in _LEADS:
-            commands.append(Revoke("the election was closed"))
+            commands.append(RevokeLeadership("the election was closed"))
         self._become(Standing.CLOSED)
         self._lease_ends_ms = self._check_at_ms = None
         self._forget_look()
-        return [*commands, CancelTimer(Timer.CHECK), CancelTimer(Timer.LEASE), LeaveElection()]
+        return [
+            *commands,
+            CancelLeadershipTimer(LeadershipTimer.CHECK),
+            CancelLeadershipTimer(LeadershipTimer.LEASE),
+            LeaveElection(),
+        ]
 
     def _become(self, standing: Standing) -> None:
         assert standing in TRANSITIONS[self._standing], f"{self._standing.name} -> {standing.name}"
@@ -329,6 +338,6 @@ class LeadershipMachine:
 
     def _validate(self) -> None:
         assert (self._lease_ends_ms is not None) == (self._standing in _LEADS)
-        assert self._pending is None or self._link is Link.CONNECTED
-        if self._link is Link.CONNECTED and self._standing is not Standing.CLOSED:
+        assert self._pending is None or self._link is ConnectionState.CONNECTED
+        if self._link is ConnectionState.CONNECTED and self._standing is not Standing.CLOSED:
             assert self._check_at_ms is not None, "without it a lost answer would hold it up for ever"

@@ -13,7 +13,7 @@ from enum import Enum
 from unistream.base.ids import LeaderEpoch
 
 
-class Link(Enum):
+class ConnectionState(Enum):
     """The connection to the service, as its client reports it."""
 
     CONNECTED = "connected"
@@ -21,7 +21,7 @@ class Link(Enum):
     LOST = "lost"  # the session is over, and its nodes with it
 
 
-class Timer(Enum):
+class LeadershipTimer(Enum):
     CHECK = "check"  # when to look at the own node again
     LEASE = "lease"  # when leadership ends without contact
 
@@ -34,7 +34,7 @@ class ConnectionChanged:
     """
 
     number: int
-    link: Link
+    link: ConnectionState
     session: int = 0
     timeout_ms: int = 0
 
@@ -74,8 +74,8 @@ class QueueChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class TimerFired:
-    timer: Timer
+class LeadershipTimerFired:
+    timer: LeadershipTimer
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,14 @@ class Closed:
 
 
 Event = (
-    ConnectionChanged | NodeFirst | NodeBehind | NodeGone | LookFailed | QueueChanged | TimerFired | Closed
+    ConnectionChanged
+    | NodeFirst
+    | NodeBehind
+    | NodeGone
+    | LookFailed
+    | QueueChanged
+    | LeadershipTimerFired
+    | Closed
 )
 
 
@@ -108,7 +115,7 @@ class LeaveElection:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class GrantLeadership:
     epoch: LeaderEpoch
 
 
@@ -123,23 +130,31 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Revoke:
+class RevokeLeadership:
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetLeadershipTimer:
     """Replaces the timer of this name."""
 
-    timer: Timer
+    timer: LeadershipTimer
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class CancelTimer:
-    timer: Timer
+class CancelLeadershipTimer:
+    timer: LeadershipTimer
 
 
 Command = (
-    JoinElection | CheckNode | LeaveElection | Grant | Suspend | Resume | Revoke | SetTimer | CancelTimer
+    JoinElection
+    | CheckNode
+    | LeaveElection
+    | GrantLeadership
+    | Suspend
+    | Resume
+    | RevokeLeadership
+    | SetLeadershipTimer
+    | CancelLeadershipTimer
 )

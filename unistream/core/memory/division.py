@@ -101,7 +101,7 @@ def memory_plan(config: Configuration, slots: int) -> MemoryPlan:
     Raises:
         ConfigError: options contradict each other; names them and their values.
     """
-    given = _Given(config)
+    given = _ConfiguredSizes(config)
     if given.task is not None and given.managed is not None:
         network = _network_for(given, given.fixed + given.task + given.managed)
         return _with_overhead(given, given.task, network, given.managed, slots)
@@ -171,7 +171,7 @@ class _Range:
         return max(self.least, min(self.most, size))
 
 
-class _Given:
+class _ConfiguredSizes:
     """The configured values, and defaults."""
 
     def __init__(self, config: Configuration) -> None:
@@ -197,7 +197,7 @@ class _Given:
         return option.key if value is None else f"{option.key} = {describe_bytes(value)}"
 
 
-def _network_for(given: _Given, rest: int) -> int:
+def _network_for(given: _ConfiguredSizes, rest: int) -> int:
     """Network memory where task and managed memory are given (`rest`: all else of flink.size)."""
     if given.flink is None:
         return given.network.added_to(rest)
@@ -212,7 +212,7 @@ def _network_for(given: _Given, rest: int) -> int:
     return network
 
 
-def _with_overhead(given: _Given, task: int, network: int, managed: int, slots: int) -> MemoryPlan:
+def _with_overhead(given: _ConfiguredSizes, task: int, network: int, managed: int, slots: int) -> MemoryPlan:
     flink = given.fixed + task + network + managed
     if given.process is None and (
         given.flink is not None or (given.managed is not None and given.task is not None)
@@ -239,12 +239,12 @@ def _with_overhead(given: _Given, task: int, network: int, managed: int, slots: 
     )
 
 
-def _too_much(given: _Given, whole: str, managed: int, network: int | None) -> str:
+def _too_much(given: _ConfiguredSizes, whole: str, managed: int, network: int | None) -> str:
     task = "" if given.task is None else f", {given.text(MEMORY_TASK_HEAP)}"
     return f"{whole} is too little for its parts: {_parts(given, network, managed)}{task}"
 
 
-def _parts(given: _Given, network: int | None, managed: int) -> str:
+def _parts(given: _ConfiguredSizes, network: int | None, managed: int) -> str:
     shown = [
         given.text(MEMORY_FRAMEWORK_HEAP),
         given.text(MEMORY_FRAMEWORK_OFF_HEAP),
@@ -259,7 +259,7 @@ def _parts(given: _Given, network: int | None, managed: int) -> str:
     return ", ".join(shown)
 
 
-def _process_text(given: _Given) -> str:
+def _process_text(given: _ConfiguredSizes) -> str:
     if given.process is None:
         return f"{MEMORY_PROCESS.key} = {describe_bytes(PROCESS_DEFAULT)} (default)"
     return given.text(MEMORY_PROCESS)

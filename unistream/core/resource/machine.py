@@ -23,10 +23,10 @@ from unistream.core.resource.messages import (
     GrantSlots,
     JobResourceEvent,
     ProbeWorker,
+    RefuseSlots,
     ResourceCommand,
     ResourceEvent,
     SlotsReturned,
-    SlotsUnfulfillable,
     SlotsWanted,
     StartWorker,
     StopWorker,
@@ -180,7 +180,7 @@ class ResourceMachine:
             yield GrantSlots(job=event.job, leases=tuple(again))
         if too_big:
             reason = too_big_text(too_big, self._rules.largest)
-            yield SlotsUnfulfillable(job=event.job, requests=tuple(too_big), reason=reason, permanent=True)
+            yield RefuseSlots(job=event.job, requests=tuple(too_big), reason=reason, permanent=True)
 
     def _return(self, event: SlotsReturned) -> None:
         job = event.job
@@ -248,7 +248,7 @@ class ResourceMachine:
             return
         self._hopeless_starts = 0
         for job, requests in self._requests.take(lambda _: True).items():
-            yield SlotsUnfulfillable(
+            yield RefuseSlots(
                 job=job,
                 requests=tuple(requests),
                 reason=f"no worker can start: {event.reason}",
@@ -400,7 +400,7 @@ class ResourceMachine:
         )
         for job, requests in refused.items():
             reason = none_fits_text(requests, offers)
-            yield SlotsUnfulfillable(job=job, requests=tuple(requests), reason=reason, permanent=False)
+            yield RefuseSlots(job=job, requests=tuple(requests), reason=reason, permanent=False)
 
     def validate(self) -> None:
         """I14: a lease is on a worker that is up, each slot has one, and nothing is both open and leased."""

@@ -121,7 +121,7 @@ class GrantSlots:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotsUnfulfillable:
+class RefuseSlots:
     """No worker can serve these requests; they are dropped. `reason` names profile, group and offers.
     `permanent`: otherwise a worker that is big enough may still register."""
 
@@ -141,7 +141,7 @@ class AnnounceLoss:
     jobs: tuple[JobId, ...]
 
 
-ResourceCommand = StartWorker | StopWorker | ProbeWorker | GrantSlots | SlotsUnfulfillable | AnnounceLoss
+ResourceCommand = StartWorker | StopWorker | ProbeWorker | GrantSlots | RefuseSlots | AnnounceLoss
 
 
 class SlotView(NamedTuple):

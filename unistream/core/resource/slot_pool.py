@@ -20,7 +20,7 @@ from unistream.core.contract import SlotLease, SlotRequest
 from unistream.core.resource.slot_division import Slice, SlotKind, dealt
 from unistream.core.resource.slot_matching import serves, size_of
 from unistream.model.graph import JobGraph
-from unistream.model.plan import Place
+from unistream.model.plan import TaskManagerLocation
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
 
 
@@ -225,12 +225,12 @@ class SlotPool:
         for subtask in subtasks:
             self._idle_since_ms.pop(self.slice_of(subtask), None)
 
-    def place(self, subtask: SubtaskId) -> Place:
+    def place(self, subtask: SubtaskId) -> TaskManagerLocation:
         """Where `subtask` is to run; its slot must not be missing."""
         lease = self._leases[self.slice_of(subtask)]
-        return Place(lease.task_manager, lease.address, lease.allocation)
+        return TaskManagerLocation(lease.task_manager, lease.address, lease.allocation)
 
-    def holds(self, subtask: SubtaskId, place: Place | None) -> bool:
+    def holds(self, subtask: SubtaskId, place: TaskManagerLocation | None) -> bool:
         """The job has the lease of `subtask`, and `place` is where that is."""
         lease = self._leases.get(self.slice_of(subtask))
         if lease is None or place is None:

@@ -30,7 +30,7 @@ from unistream.model.snapshot import Manifest, TaskRestore, VertexSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class _StoredRun:
     """One stored run. `age`: 0 restored, 1 inputs, 2 outputs."""
 
     age: int
@@ -122,7 +122,7 @@ class _Change:
         name = f"{source.name!r} -> {target.name!r} ({edge.ship.value})"
         return cls(edge, target, name, consumers, moves, moves or producers != source.parallelism)
 
-    def shares(self, index: int, runs: Iterable[_Stored], directory: str) -> Iterable[InFlightShare]:
+    def shares(self, index: int, runs: Iterable[_StoredRun], directory: str) -> Iterable[InFlightShare]:
         """What new consumer `index` reads of `runs`, oldest first."""
         how = redistribution(self.edge.ship)
         if self.changed and how is Redistribution.UNSUPPORTED:
@@ -156,23 +156,23 @@ class _Change:
         )
 
 
-def _by_edge(manifest: Manifest) -> dict[EdgeId, list[_Stored]]:
+def _by_edge(manifest: Manifest) -> dict[EdgeId, list[_StoredRun]]:
     """All runs, oldest first."""
-    found: list[_Stored] = []
+    found: list[_StoredRun] = []
     for vertex in manifest.vertices:
         for task in vertex.subtasks:
             if task is not None and task.in_flight is not None:
                 found += _of_task(task.in_flight)
     found.sort(key=lambda s: (s.age, s.run.consumer, s.run.producer))
-    edges: dict[EdgeId, list[_Stored]] = {}
+    edges: dict[EdgeId, list[_StoredRun]] = {}
     for stored in found:
         edges.setdefault(stored.run.edge, []).append(stored)
     return edges
 
 
-def _of_task(handle: InFlightHandle) -> Iterable[_Stored]:
+def _of_task(handle: InFlightHandle) -> Iterable[_StoredRun]:
     for age, runs in enumerate((handle.restored, handle.inputs, handle.outputs)):
-        yield from (_Stored(age, handle.file, run) for run in runs)
+        yield from (_StoredRun(age, handle.file, run) for run in runs)
 
 
 def _known(vertex: JobVertex, old: Mapping[OperatorUid, VertexSnapshot]) -> VertexSnapshot | None:

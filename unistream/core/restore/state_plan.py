@@ -30,7 +30,7 @@ from unistream.model.own_state import OwnTable, other_setting, own_table_migrati
 from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode, Manifest, VertexSnapshot
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.state import EXPIRES_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN, StateDescriptor
-from unistream.model.state_types import Migration, Refused, Same, Widened, key_migration, table_migration
+from unistream.model.state_types import Incompatible, Migration, Same, Widened, key_migration, table_migration
 
 _TIME_COLUMN: Final = "__timestamp"  # of timers
 _OWN_COLUMNS: Final = frozenset(
@@ -274,7 +274,7 @@ class _Rules:
     def _declared(self, stored: StoredState, wanted: StateDescriptor, keys: pa.Schema | None) -> StatePlan:
         reason = self._why_not(stored, wanted) or _other_keys(stored, keys)
         if reason is not None:
-            return _changed(stored, Refused(reason), wanted.name)
+            return _changed(stored, Incompatible(reason), wanted.name)
         assert stored.schema is not None, "a keyed state has a table"
         own = key_columns(stored.schema)
         change = table_migration(stored.schema, wanted.table_schema(own), tuple(own.names))
@@ -330,8 +330,8 @@ def _other_settings(stored: tuple[StoredState, ...], declared: DeclaredState) ->
 
 def _own_table(stored: StoredState, schema: pa.Schema, wanted: OwnTable) -> StatePlan:
     match own_table_migration(schema, wanted):
-        case Refused(why):
-            return _changed(stored, Refused(f"{why}; give the operator another uid"))
+        case Incompatible(why):
+            return _changed(stored, Incompatible(f"{why}; give the operator another uid"))
         case Same() if wanted.types is None:
             return _unknown(stored, "kept if its rows have the same types; declare them with returns=")
         case change:
@@ -344,7 +344,7 @@ def _declared_list(stored: StoredState | None, wanted: DeclaredList) -> StatePla
     if stored.mode is not wanted.mode:
         assert stored.mode is not None, "a list has a mode"
         why = f"it was stored as {stored.mode.value} list, and is declared as {wanted.mode.value} list"
-        return _changed(stored, Refused(why))
+        return _changed(stored, Incompatible(why))
     return _changed(
         stored, Same() if stored.schema is None else table_migration(stored.schema, wanted.schema, ())
     )
@@ -353,7 +353,7 @@ def _declared_list(stored: StoredState | None, wanted: DeclaredList) -> StatePla
 def _changed(stored: StoredState, change: Migration, name: str | None = None) -> StatePlan:
     """The outcome of a state that is read by `name` (None: its own)."""
     name = name or stored.name
-    if isinstance(change, Refused):
+    if isinstance(change, Incompatible):
         return StatePlan(state=name, outcome=StateOutcome.REFUSED, why=change.reason, rows=stored.rows)
     changes = [] if stored.name == name else [f"renamed from {stored.name!r}"]
     changes += [change.what] if isinstance(change, Widened) else []
@@ -373,7 +373,8 @@ def _other_keys(stored: StoredState, keys: pa.Schema | None) -> str | None:
         return None
     own = key_columns(stored.schema)
     if own.names == keys.names and not any(
-        isinstance(key_migration(old.type, new.type), Refused) for old, new in zip(own, keys, strict=True)
+        isinstance(key_migration(old.type, new.type), Incompatible)
+        for old, new in zip(own, keys, strict=True)
     ):
         return None
     return f"it was kept by ({_described(own)}), and the key is now ({_described(keys)})"

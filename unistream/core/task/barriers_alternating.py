@@ -28,10 +28,10 @@ from unistream.core.task.barriers import (
     StopPersisting,
     Trigger,
 )
-from unistream.model.elements import Alignment, CheckpointBarrier
+from unistream.model.elements import AlignmentType, CheckpointBarrier
 
 
-class _Phase(Enum):
+class _BarrierHandlerState(Enum):
     WAITING = auto()
     COLLECTING = auto()
     OVERTAKING = auto()
@@ -44,12 +44,12 @@ class AlternatingAligner(ChannelAlignment):
 
     def __init__(self, channels: int, *, after_tasks_finish: bool = True) -> None:
         super().__init__(channels, after_tasks_finish=after_tasks_finish)
-        self._phase = _Phase.WAITING
+        self._phase = _BarrierHandlerState.WAITING
         self._announced: dict[int, None] = {}  # in the order of their announcements
         self._target = 0
 
     def persists(self, channel: int) -> bool:
-        waits = self._phase is _Phase.PERSISTING
+        waits = self._phase is _BarrierHandlerState.PERSISTING
         return waits and channel in self._open and channel not in self._aligned
 
     # --- events -----------------------------------------------------------------------------------
@@ -67,10 +67,10 @@ class AlternatingAligner(ChannelAlignment):
         if channel not in self._open or self._is_obsolete(barrier.checkpoint_id):
             return []
         actions = self._begin_if_new(barrier)
-        if self._phase in (_Phase.OVERTAKING, _Phase.PERSISTING):
+        if self._phase in (_BarrierHandlerState.OVERTAKING, _BarrierHandlerState.PERSISTING):
             return [*actions, Prioritize(channel)]
         self._announced[channel] = None
-        if barrier.alignment is Alignment.UNALIGNED:  # it waits for nothing, and so does what it announces
+        if barrier.alignment is AlignmentType.UNALIGNED:  # waits for nothing, nor does what it announces
             actions += self._time_out(barrier)
         return actions
 
@@ -132,8 +132,8 @@ class AlternatingAligner(ChannelAlignment):
         return actions
 
     def _received(self, channel: int, barrier: CheckpointBarrier, now_ms: int) -> list[Action]:
-        overtook = barrier.alignment is Alignment.UNALIGNED
-        if self._phase in (_Phase.WAITING, _Phase.COLLECTING):
+        overtook = barrier.alignment is AlignmentType.UNALIGNED
+        if self._phase in (_BarrierHandlerState.WAITING, _BarrierHandlerState.COLLECTING):
             if overtook:
                 return self._time_out(barrier) + self._received(channel, barrier, now_ms)
             self._announced.pop(channel, None)
@@ -142,30 +142,30 @@ class AlternatingAligner(ChannelAlignment):
                 return self._trigger_aligned(barrier)
             if barrier.is_timed_out(now_ms):
                 return self._time_out(barrier) + self._received(channel, barrier.overtaking(), now_ms)
-            self._phase = _Phase.COLLECTING
+            self._phase = _BarrierHandlerState.COLLECTING
             return []
         if not overtook:
             self._blocked.add(channel)
-        actions = self._trigger_unaligned(barrier) if self._phase is _Phase.OVERTAKING else []
+        actions = self._trigger_unaligned(barrier) if self._phase is _BarrierHandlerState.OVERTAKING else []
         return actions + self._stop_if_all()
 
     def _ended(self, barrier: CheckpointBarrier, now_ms: int) -> list[Action]:
-        if self._phase is _Phase.COLLECTING:
+        if self._phase is _BarrierHandlerState.COLLECTING:
             if self._all_there:
                 return self._trigger_aligned(barrier)
             if barrier.is_timed_out(now_ms):
                 return self._time_out(barrier)
-        return self._stop_if_all() if self._phase is _Phase.PERSISTING else []
+        return self._stop_if_all() if self._phase is _BarrierHandlerState.PERSISTING else []
 
     def _time_out(self, barrier: CheckpointBarrier) -> list[Action]:
         """Lets barriers overtake from here on; a snapshot whose first barrier has arrived is taken at
         once."""
-        if self._phase in (_Phase.OVERTAKING, _Phase.PERSISTING):
+        if self._phase in (_BarrierHandlerState.OVERTAKING, _BarrierHandlerState.PERSISTING):
             return []
         actions: list[Action] = [Prioritize(channel) for channel in self._announced]
         self._announced.clear()
-        if self._phase is _Phase.WAITING:
-            self._phase = _Phase.OVERTAKING
+        if self._phase is _BarrierHandlerState.WAITING:
+            self._phase = _BarrierHandlerState.OVERTAKING
             return actions
         return actions + self._trigger_unaligned(barrier)
 
@@ -174,7 +174,7 @@ class AlternatingAligner(ChannelAlignment):
         return [Trigger(barrier)]
 
     def _trigger_unaligned(self, barrier: CheckpointBarrier) -> list[Action]:
-        self._phase = _Phase.PERSISTING
+        self._phase = _BarrierHandlerState.PERSISTING
         return [StartPersisting(barrier.checkpoint_id), Trigger(barrier.overtaking())]
 
     def _stop_if_all(self) -> list[Action]:
@@ -194,7 +194,7 @@ class AlternatingAligner(ChannelAlignment):
             self._aligned.clear()
 
     def _give_up(self, checkpoint_id: CheckpointId, reason: AbortReason) -> list[Action]:
-        persisting = self._phase is _Phase.PERSISTING
+        persisting = self._phase is _BarrierHandlerState.PERSISTING
         if self._is_new(checkpoint_id):
             self._latest = checkpoint_id
         self._barrier = self.deadline_ms = None
@@ -206,4 +206,4 @@ class AlternatingAligner(ChannelAlignment):
     def _release(self) -> None:
         self._blocked.clear()
         self._announced.clear()
-        self._phase = _Phase.WAITING
+        self._phase = _BarrierHandlerState.WAITING

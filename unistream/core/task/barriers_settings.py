@@ -11,7 +11,7 @@ from unistream.core.task.alignment import BarrierAligner
 from unistream.core.task.barriers import BarrierHandler
 from unistream.core.task.barriers_alternating import AlternatingAligner
 from unistream.core.task.barriers_tracker import BarrierTracker
-from unistream.model.elements import Alignment, CheckpointBarrier
+from unistream.model.elements import AlignmentType, CheckpointBarrier
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,4 +69,4 @@ class BarrierSettings:
             return barrier
         if self.timeout_ms:
             return replace(barrier, timeout_ms=self.timeout_ms)
-        return replace(barrier, alignment=Alignment.UNALIGNED)
+        return replace(barrier, alignment=AlignmentType.UNALIGNED)

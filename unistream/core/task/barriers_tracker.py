@@ -17,7 +17,7 @@ from unistream.model.elements import CheckpointBarrier
 PENDING_MAX: Final = 50  # as Flink: of checkpoints that never complete the oldest are dropped
 
 
-class _Pending:
+class _BarrierCount:
     """A checkpoint of which some barriers have arrived."""
 
     def __init__(self, checkpoint_id: CheckpointId, barrier: CheckpointBarrier | None, target: int) -> None:
@@ -45,7 +45,7 @@ class BarrierTracker(BarrierHandler):
 
     def __init__(self, channels: int, *, after_tasks_finish: bool = True) -> None:
         super().__init__(channels, after_tasks_finish=after_tasks_finish)
-        self._pending: deque[_Pending] = deque()  # ascending ids
+        self._pending: deque[_BarrierCount] = deque()  # ascending ids
         self._newest: CheckpointId | None = None  # that was ever pending
 
     @property
@@ -116,9 +116,9 @@ class BarrierTracker(BarrierHandler):
     def _is_new(self, checkpoint_id: CheckpointId) -> bool:
         return self._newest is None or checkpoint_id > self._newest
 
-    def _add(self, checkpoint_id: CheckpointId, barrier: CheckpointBarrier | None) -> _Pending:
+    def _add(self, checkpoint_id: CheckpointId, barrier: CheckpointBarrier | None) -> _BarrierCount:
         self._newest = checkpoint_id
-        pending = _Pending(checkpoint_id, barrier, len(self._open))
+        pending = _BarrierCount(checkpoint_id, barrier, len(self._open))
         self._pending.append(pending)
         return pending
 

@@ -135,7 +135,7 @@ class NetworkLedger:
 
 
 @dataclass(slots=True)
-class _Channel:
+class _ChannelWindow:
     window: int = 0
     held: int = 0  # bytes that wait here
     needs: int = 0  # size of the batch that the producer cannot send; 0: none was reported
@@ -159,7 +159,7 @@ class GateCredits:
         self.account = account
         self._exclusive = exclusive
         self._step = step
-        self._channels = [_Channel() for _ in range(channels)]
+        self._channels = [_ChannelWindow() for _ in range(channels)]
         self._waiting: list[int] = []  # channels whose need could not be met, the longest waiting first
 
     @property
@@ -185,7 +185,7 @@ class GateCredits:
         channel = self._channels[number]
         if channel.is_open:
             self.account.discharge(channel.window)
-        self._channels[number] = _Channel()
+        self._channels[number] = _ChannelWindow()
         if number in self._waiting:
             self._waiting.remove(number)
 

@@ -18,7 +18,7 @@ from unistream.model.elements import Watermark, WatermarkStatus
 Signal = Watermark | WatermarkStatus
 
 
-class _Channel:
+class _ChannelStatus:
     __slots__ = ("aligned", "finished", "idle", "watermark")
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class StatusWatermarkValve:
 
     def __init__(self, channels: int) -> None:
         assert channels > 0, "a valve has channels"
-        self._channels = [_Channel() for _ in range(channels)]
+        self._channels = [_ChannelStatus() for _ in range(channels)]
         self._watermark = MIN_WATERMARK
         self._idle = False
 
@@ -76,10 +76,10 @@ class StatusWatermarkValve:
         return self._all_idle() if all(c.idle for c in self._open) else self._advance()
 
     @property
-    def _open(self) -> list[_Channel]:
+    def _open(self) -> list[_ChannelStatus]:
         return [c for c in self._channels if not c.finished]
 
-    def _became_idle(self, state: _Channel) -> list[Signal]:
+    def _became_idle(self, state: _ChannelStatus) -> list[Signal]:
         state.aligned = False
         if not all(c.idle for c in self._open):
             return self._advance()
@@ -94,7 +94,7 @@ class StatusWatermarkValve:
         self._idle = True
         return [*out, WatermarkStatus(idle=True)]
 
-    def _became_active(self, state: _Channel) -> list[Signal]:
+    def _became_active(self, state: _ChannelStatus) -> list[Signal]:
         state.aligned = state.watermark >= self._watermark
         if not self._idle:
             return []

@@ -104,7 +104,7 @@ class _TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
         return (decrypted, [], []) if decrypted else super().select(readable, *others)
 
 
-class _Connection(ConnectionHandler):  # type: ignore[misc]
+class _ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
     """Keeps the session timeout on which the server has decided, whether it refused a login, and why the last
     attempt to connect by TLS failed."""
 
@@ -140,7 +140,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 class _Kazoo(KazooClient):  # type: ignore[misc]
     def __init__(self, sasl_options: dict[str, str] | None, **options: Any) -> None:
         super().__init__(sasl_options=sasl_options, **options)
-        self._connection = _Connection(
+        self._connection = _ZooKeeperConnection(
             self, self._conn_retry.copy(), logger=self.logger, sasl_options=sasl_options
         )
 

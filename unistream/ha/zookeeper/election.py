@@ -27,29 +27,29 @@ from unistream.base.errors import Fenced, OutcomeUnknown, UnistreamError
 from unistream.base.ids import LeaderEpoch
 from unistream.base.process_mark import process_name
 from unistream.core.leadership import (
-    CancelTimer,
+    CancelLeadershipTimer,
     CheckNode,
     Closed,
     Command,
     ConnectionChanged,
+    ConnectionState,
     Event,
-    Grant,
+    GrantLeadership,
     JoinElection,
     LeadershipMachine,
+    LeadershipTimer,
+    LeadershipTimerFired,
     LeaveElection,
-    Link,
     NodeFirst,
     QueueChanged,
     Resume,
-    Revoke,
-    SetTimer,
+    RevokeLeadership,
+    SetLeadershipTimer,
     Standing,
     Suspend,
-    Timer,
-    TimerFired,
 )
 from unistream.ha.zookeeper.client import KAZOO_ERRORS, ZooKeeperClient
-from unistream.ha.zookeeper.fence import Fence, Found
+from unistream.ha.zookeeper.fence import Fence, UnconfirmedWrite
 from unistream.ha.zookeeper.folder import prepare
 from unistream.ha.zookeeper.queue import ElectionQueue, contender_of, said_of
 from unistream.ha.zookeeper.settings import ZooKeeperSettings
@@ -59,9 +59,9 @@ from unistream.port.ha import Contender, ContenderInfo, LeaderInfo
 _log = logging.getLogger(__name__)
 
 _LINKS: Final = {
-    KazooState.CONNECTED: Link.CONNECTED,
-    KazooState.SUSPENDED: Link.SUSPENDED,
-    KazooState.LOST: Link.LOST,
+    KazooState.CONNECTED: ConnectionState.CONNECTED,
+    KazooState.SUSPENDED: ConnectionState.SUSPENDED,
+    KazooState.LOST: ConnectionState.LOST,
 }
 _Order = JoinElection | CheckNode | LeaveElection | None  # None: end
 
@@ -91,7 +91,7 @@ class ZooKeeperElection(Closing):
         self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
         self._machine = LeadershipMachine()
         self._deciding = threading.Lock()  # an event and its effect on the lease are seen together
-        self._timers: dict[Timer, int] = {}
+        self._timers: dict[LeadershipTimer, int] = {}
         self._changes = 0
         self._nodes: dict[LeaderEpoch, str] = {}  # epoch -> node, of what was seen first in the queue
         self._fence: Fence | None = None
@@ -162,7 +162,7 @@ class ZooKeeperElection(Closing):
             now_ms, ends_ms = self._clock.monotonic_ms(), self._machine.lease_ends_ms
         if ends_ms is None or now_ms < ends_ms:
             return ends_ms is None
-        self._events.put(TimerFired(Timer.LEASE))
+        self._events.put(LeadershipTimerFired(LeadershipTimer.LEASE))
         return True
 
     def _may_decide(self) -> bool:
@@ -194,24 +194,24 @@ class ZooKeeperElection(Closing):
             except queue.Empty:
                 if self._timers[timer] <= self._clock.monotonic_ms():
                     del self._timers[timer]
-                return TimerFired(timer)
+                return LeadershipTimerFired(timer)
         return self._events.get()
 
     def _perform(self, command: Command) -> None:
         match command:
             case JoinElection() | CheckNode() | LeaveElection():
                 self._orders.put(command)
-            case SetTimer(timer, at_ms):
+            case SetLeadershipTimer(timer, at_ms):
                 self._timers[timer] = at_ms
-            case CancelTimer(timer):
+            case CancelLeadershipTimer(timer):
                 self._timers.pop(timer, None)
-            case Grant(epoch):
+            case GrantLeadership(epoch):
                 self._grant(epoch)
             case Suspend():
                 self._notify("suspended", lambda contender: contender.suspended())
             case Resume():
                 self._notify("resumed", lambda contender: contender.resumed())
-            case Revoke(reason):
+            case RevokeLeadership(reason):
                 self._revoke(reason)
             case _:
                 assert_never(command)
@@ -299,7 +299,7 @@ class ZooKeeperElection(Closing):
                 transaction.delete(path, stat.version)
             transaction.create(path, data, ephemeral=True)
 
-        def read_back(found: Found) -> None:
+        def read_back(found: UnconfirmedWrite) -> None:
             if not found.leads or found.value is None or found.value[0] != data:
                 raise OutcomeUnknown(f"{self._client} did not confirm where the leader is; publish it again")
 

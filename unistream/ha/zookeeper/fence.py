@@ -38,7 +38,7 @@ class Clash(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class UnconfirmedWrite:
     """What a node holds after a write that was not confirmed; `leads`: nobody else can have written it."""
 
     value: tuple[bytes, ZnodeStat] | None
@@ -111,7 +111,7 @@ class Fence:
         path: str,
         build: Callable[[TransactionRequest], object],
         done: Callable[[list[Any]], _T],
-        read_back: Callable[[Found], _T],
+        read_back: Callable[[UnconfirmedWrite], _T],
     ) -> _T:
         """Carries out what `build` adds, if this is the leader.
 
@@ -137,7 +137,7 @@ class Fence:
         except KazooException as error:
             raise OutcomeUnknown(f"{self.client} did not confirm a write of {path}: {error!r}") from error
 
-    def _found(self, path: str, error: Exception) -> Found:
+    def _found(self, path: str, error: Exception) -> UnconfirmedWrite:
         """Once the session is connected again, nothing that was sent before can still be carried out: the
         servers answer a session in its order, and a server that it has left is not heard any more."""
         deadline_s = time.monotonic() + self._request_s
@@ -148,7 +148,7 @@ class Fence:
             raise OutcomeUnknown(
                 f"{self.client} did not confirm a write of {path}; it may or may not have been done"
             ) from error
-        return Found(value, leader is not None)
+        return UnconfirmedWrite(value, leader is not None)
 
     def _begin(self) -> TransactionRequest:
         transaction = self.client.transaction()

@@ -11,19 +11,12 @@ from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from unistream.base.config import HA_CLUSTER_ID, ZOOKEEPER_ACL, ZOOKEEPER_ROOT
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.ha.marker import PRODUCT, ClusterMarker
 from unistream.ha.zookeeper.client import FOLLOWS, NO_ANSWER, ZooKeeperClient
 from unistream.ha.zookeeper.settings import ZooKeeperSettings
 
-PRODUCT: Final = "unistream"
 FORMAT: Final = 1
 _ATTEMPTS_MAX: Final = 20  # several masters may start together
-
-
-class Marker(msgspec.Struct, frozen=True):
-    """What wrote the folder, and in which format."""
-
-    product: str
-    format: int
 
 
 def prepare(client: ZooKeeperClient, settings: ZooKeeperSettings) -> None:
@@ -62,9 +55,9 @@ def _check_marker(client: ZooKeeperClient, settings: ZooKeeperSettings, data: by
     where = f"{client} has data in {settings.layout.folder}"
     another = f"choose another {HA_CLUSTER_ID.key} or {ZOOKEEPER_ROOT.key}"
     try:
-        marker = msgspec.json.decode(data, type=Marker)
+        marker = msgspec.json.decode(data, type=ClusterMarker)
     except msgspec.DecodeError:
-        marker = Marker(product="", format=0)
+        marker = ClusterMarker(product="", format=0)
     if marker.product != PRODUCT:
         raise ConfigError(f"{where} that unistream did not write; {another}")
     if marker.format > FORMAT:
@@ -90,7 +83,7 @@ def _made(client: ZooKeeperClient, settings: ZooKeeperSettings) -> bool:
     def ask(_: KazooClient) -> object:
         transaction = client.transaction()
         _build(transaction, missing)
-        transaction.create(layout.marker, msgspec.json.encode(Marker(PRODUCT, FORMAT)))
+        transaction.create(layout.marker, msgspec.json.encode(ClusterMarker(PRODUCT, FORMAT)))
         transaction.create(layout.election, b"")
         return transaction.commit_async()
 

@@ -16,7 +16,7 @@ from unistream.base.errors import UnistreamError
 from unistream.base.ids import LeaderEpoch
 from unistream.core.leadership import LookFailed, NodeBehind, NodeFirst, NodeGone
 from unistream.ha.zookeeper.client import KAZOO_ERRORS, ZooKeeperClient
-from unistream.ha.zookeeper.settings import Layout
+from unistream.ha.zookeeper.settings import ZnodePaths
 from unistream.port.ha import ContenderInfo
 
 _SEQUENCE: Final = re.compile(r"-(-?[0-9]{10,})$")  # a counter of 32 bits with a sign
@@ -39,7 +39,7 @@ class ElectionQueue:
     def __init__(
         self,
         client: ZooKeeperClient,
-        layout: Layout,
+        layout: ZnodePaths,
         contender: str,
         on_change: Callable[[], None],
         said: Callable[[], str] = lambda: "",

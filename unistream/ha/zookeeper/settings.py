@@ -86,12 +86,12 @@ class ZooKeeperSettings:
     tls: Tls | None = None
 
     @property
-    def layout(self) -> Layout:
-        return Layout(f"{self.root}/{self.cluster_id}")
+    def layout(self) -> ZnodePaths:
+        return ZnodePaths(f"{self.root}/{self.cluster_id}")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ZnodePaths:
     """The znodes of a cluster, all below `folder`.
 
     cluster          what wrote this, and in which format

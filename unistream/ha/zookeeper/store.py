@@ -15,8 +15,8 @@ from kazoo.protocol.states import ZnodeStat
 from unistream.base.errors import CorruptSnapshot, Fenced, OutcomeUnknown, Unreachable
 from unistream.base.ids import LeaderEpoch
 from unistream.ha.names import RESERVED, check_value, components
-from unistream.ha.zookeeper.fence import Clash, Fence, Found
-from unistream.ha.zookeeper.settings import Layout
+from unistream.ha.zookeeper.fence import Clash, Fence, UnconfirmedWrite
+from unistream.ha.zookeeper.settings import ZnodePaths
 from unistream.port.ha import HaEntry
 from unistream.port.storage import Created
 
@@ -29,7 +29,7 @@ class ZooKeeperStore:
     """Implements `port.ha.HaStore`. The version of an entry is the transaction that wrote it, so it grows
     also when a name is removed and created again."""
 
-    def __init__(self, fence: Fence, layout: Layout) -> None:
+    def __init__(self, fence: Fence, layout: ZnodePaths) -> None:
         self._fence = fence
         self._client = fence.client
         self._layout = layout
@@ -87,7 +87,7 @@ class ZooKeeperStore:
             else:
                 transaction.create(paths[-1], HEADER + value)
 
-        def read_back(found: Found) -> Created:
+        def read_back(found: UnconfirmedWrite) -> Created:
             entry = self._entry(name, found.value)
             if not found.leads:
                 raise _unknown(name)
@@ -107,7 +107,7 @@ class ZooKeeperStore:
             raise Fenced(f"{there} for {name!r}, not version {version}; nothing was changed")
         before = stored[1]
 
-        def read_back(found: Found) -> int:
+        def read_back(found: UnconfirmedWrite) -> int:
             after = found.value[1] if found.value else None
             if after is not None and after.mzxid == before.mzxid:
                 raise _unchanged(name) if found.leads else Fenced(f"{name!r} was not replaced: another leads")
@@ -139,7 +139,7 @@ class ZooKeeperStore:
             for node, stat in holders:
                 transaction.delete(node, stat.version)
 
-        def read_back(found: Found) -> bool:
+        def read_back(found: UnconfirmedWrite) -> bool:
             if not found.leads:
                 raise _unknown(name)
             if found.value is not None:

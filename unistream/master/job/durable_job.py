@@ -154,7 +154,7 @@ def discard_of(leftover: Leftover) -> contract.DiscardSnapshot:
     """The command that removes it."""
     sweep = None
     if leftover.sweep_next_to is not None:
-        sweep = contract.Sweep(leftover.sweep_next_to, leftover.sweep_before)
+        sweep = contract.SweepSharedFiles(leftover.sweep_next_to, leftover.sweep_before)
     return contract.DiscardSnapshot(directory=leftover.directory, shared=leftover.shared, sweep=sweep)
 
 

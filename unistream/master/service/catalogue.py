@@ -38,7 +38,7 @@ from unistream.port.metadata import (
     JobRecord,
     MetadataStore,
 )
-from unistream.port.retention import Pruned, Retention
+from unistream.port.retention import MetadataRetention, Pruned
 
 RETRY_S: Final = 1.0  # until a database that does not answer is tried again
 LOOK_S: Final = 5.0  # how often an idle catalogue looks whether its file is still there
@@ -57,7 +57,7 @@ class Catalogue:
         self,
         store: MetadataStore,
         epoch: LeaderEpoch,
-        retention: Retention | None = None,
+        retention: MetadataRetention | None = None,
         clock: Clock | None = None,
         *,
         statistics_max: int = STATISTICS_MAX,
@@ -70,7 +70,7 @@ class Catalogue:
         self._store = store
         self._epoch = epoch
         self._cluster = cluster
-        self._retention = retention or Retention()
+        self._retention = retention or MetadataRetention()
         self._clock = clock or SystemClock()
         self._queue = WriteQueue(statistics_max)
         self._changed = threading.Condition()

@@ -38,7 +38,7 @@ from unistream.port.engine import BatchEngine
 from unistream.port.ha import HaStore
 from unistream.port.host import HostTraits, WorkerHost
 from unistream.port.metadata import ClusterRecord, MetadataStore
-from unistream.port.retention import Retention
+from unistream.port.retention import MetadataRetention
 from unistream.port.source import SplitDiscovery
 from unistream.port.storage import ArtifactStore, CheckpointStorage
 from unistream.port.transport import ControlHandler, Server
@@ -147,7 +147,7 @@ class ClusterServices:
     create_machine: CreateMachine = JobMachine
     create_resource_machine: CreateResourceMachine = create_resource_machine
     create_engine: Callable[[WorkerHost], BatchEngine] | None = None
-    retention: Retention = field(default_factory=Retention)
+    retention: MetadataRetention = field(default_factory=MetadataRetention)
     places: ClusterPlaces = field(default_factory=ClusterPlaces)
     metadata_away: str | None = None
 

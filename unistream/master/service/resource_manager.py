@@ -31,9 +31,9 @@ from unistream.core.resource import (
     JobResourceEvent,
     ProbeOutcome,
     ProbeWorker,
+    RefuseSlots,
     ResourceCommand,
     ResourceEvent,
-    SlotsUnfulfillable,
     SlotView,
     StartWorker,
     StopWorker,
@@ -294,7 +294,7 @@ class ResourceManager:
                 self._probe(task_manager)
             case GrantSlots(job=job, leases=leases):
                 self._post_to_job(job, contract.SlotsGranted(leases=leases))
-            case SlotsUnfulfillable(job=job, requests=requests, reason=reason):
+            case RefuseSlots(job=job, requests=requests, reason=reason):
                 logger.warning("event=slots_unfulfillable job=%s reason=%r", job, reason)
                 keys = tuple(request.key for request in requests)
                 event = contract.SlotsUnfulfillable(requests=keys, reason=reason, permanent=command.permanent)

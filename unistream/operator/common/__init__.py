@@ -37,7 +37,7 @@ from unistream.operator.common.keyed_columns import (
 from unistream.operator.common.row_errors import RowErrors, check_on_error, decoded_row, encoded_row
 from unistream.operator.common.row_operator import ForwardsRows, RowOperator, computes_anything
 from unistream.operator.common.row_positions import positions
-from unistream.operator.common.row_schema import Place, Row, RowSchema, TakenRows, table_of
+from unistream.operator.common.row_schema import CurrentRow, Row, RowSchema, TakenRows, table_of
 from unistream.operator.common.rows import (
     FilterFunction,
     FilterRows,

@@ -23,7 +23,7 @@ Row = dict[str, Any]
 Take = Callable[[Any], None]
 
 
-class Place:
+class CurrentRow:
     """The position of the row, in its batch, from which rows are made now."""
 
     __slots__ = ("position",)
@@ -57,7 +57,7 @@ class RowSchema:
         self._is_inferred = schema is None
         self._columns: _Columns | None = None
 
-    def taken(self, place: Place | None = None) -> TakenRows:
+    def taken(self, place: CurrentRow | None = None) -> TakenRows:
         """An empty collection of rows for `build`. `place`: it is noted with each row."""
         if self.schema is None:
             return _RowsAsGiven(place)
@@ -193,7 +193,7 @@ class TakenRows:
 class _RowsAsGiven(TakenRows):
     """The rows as they were given, for as long as the schema is not known. `rows`: copies."""
 
-    def __init__(self, place: Place | None, rows: list[Any] | None = None) -> None:
+    def __init__(self, place: CurrentRow | None, rows: list[Any] | None = None) -> None:
         self.rows: list[Any] = [] if rows is None else rows
         parents: list[int] = []
         super().__init__(_take_copies(self.rows, parents, place), [self.rows], parents, [])
@@ -202,7 +202,7 @@ class _RowsAsGiven(TakenRows):
         return _RowsAsGiven(None, columns[0])
 
 
-def _take_copies(rows: list[Any], parents: list[int], place: Place | None) -> Take:
+def _take_copies(rows: list[Any], parents: list[int], place: CurrentRow | None) -> Take:
     def take(row: Any) -> None:
         rows.append(_copied_row(row))
         if place is not None:
@@ -241,7 +241,7 @@ class _Columns:
         self._copiers = [copier(field.type) for field in schema]
         self._surely_fits = _cheap_check(tuple((str(field.type), field.nullable) for field in schema))
 
-    def taken(self, place: Place | None) -> TakenRows:
+    def taken(self, place: CurrentRow | None) -> TakenRows:
         columns: list[list[Any]] = [[] for _ in self._names]
         parents: list[int] = []
         misfits: list[ValueRefused] = []

@@ -20,7 +20,7 @@ from unistream.operator.common.base import function_name
 from unistream.operator.common.functions import check_callable
 from unistream.operator.common.row_errors import RowErrors
 from unistream.operator.common.row_operator import ForwardsRows, RowOperator
-from unistream.operator.common.row_schema import Place, Row, RowSchema
+from unistream.operator.common.row_schema import CurrentRow, Row, RowSchema
 from unistream.port.dead_letters import OnError
 
 MapFunction = Callable[[Row], Mapping[str, Any]]
@@ -65,7 +65,7 @@ class FlatMapRows(RowOperator):
         self.errors = RowErrors(on_error)
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
-        function, place = self._function, Place()
+        function, place = self._function, CurrentRow()
         results = self._rows.taken(place)
         values = row_values(batch.records)
         take, rows, failed = results.take, enumerate(values), dict[int, BaseException]()

@@ -23,7 +23,7 @@ from unistream.model.state import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from unistream.operator.common import BaseOperator, Place, RowSchema, TakenRows, positions
+from unistream.operator.common import BaseOperator, CurrentRow, RowSchema, TakenRows, positions
 from unistream.operator.process.held import HeldValue, held
 from unistream.operator.process.timer_table import KeyedTimers
 from unistream.operator.process.undo import Undo, undoable
@@ -74,7 +74,7 @@ class ProcessContext(Clocks):
     ) -> None:
         super().__init__()
         self._undo = undo
-        self._place: Place | None = None  # of the current row, if there is one
+        self._place: CurrentRow | None = None  # of the current row, if there is one
         self._times: pa.Int64Array | list[int] | None = None  # of the rows
         self._time: int | None = None  # of a timer
         self.time_domain: str | None = None
@@ -99,7 +99,7 @@ class ProcessContext(Clocks):
             self._times = column_values(self._times)
         return self._times[self._place.position]
 
-    def rows_come(self, place: Place, times: pa.Int64Array | None) -> None:
+    def rows_come(self, place: CurrentRow, times: pa.Int64Array | None) -> None:
         """Takes the rows of a batch, with these event times: the current one is that at `place`."""
         self._place, self._times, self._time = place, times, None
 
@@ -281,7 +281,7 @@ class Collector:
     """
 
     def __init__(self, schemas: dict[str | None, RowSchema] | None = None) -> None:
-        self.place = Place()
+        self.place = CurrentRow()
         self.fired: list[int] = []
         self._schemas = {} if schemas is None else schemas
         self._rows: dict[str | None, TakenRows] = {}

@@ -23,7 +23,7 @@ from unistream.model.state import (
     MapStateDescriptor,
     OperatorListDescriptor,
 )
-from unistream.model.state_types import Refused, converted, migration
+from unistream.model.state_types import Incompatible, converted, migration
 
 _ITEM_ROWS: Final = 65_536
 _CONTINUES: Final = b"\xff" * 4  # an Arrow IPC message; the length of its head follows
@@ -251,7 +251,7 @@ def read_item(item: bytes, name: str, wanted: pa.Schema) -> Iterator[pa.RecordBa
             )
         for old, new in zip(stream.schema, wanted, strict=True):
             change = migration(old.type, new.type)
-            if isinstance(change, Refused):
+            if isinstance(change, Incompatible):
                 types = ", ".join(str(field.type) for field in stream.schema)
                 raise ConfigError(
                     f"state {name!r} was stored as {types} and is now declared as "

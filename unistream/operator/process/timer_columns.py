@@ -27,7 +27,7 @@ Times = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _TimerRows:
     """Rows of the log, or settled timers.
 
     Attributes:
@@ -45,26 +45,26 @@ class _Rows:
     def __len__(self) -> int:
         return len(self.times)
 
-    def cut(self, start: int, stop: int) -> _Rows:
+    def cut(self, start: int, stop: int) -> _TimerRows:
         keys = self.keys.slice(start, stop - start)
         rows = slice(start, stop)
-        return _Rows(self.times[rows], keys, self.numbers[rows], self.puts[rows], self.settled)
+        return _TimerRows(self.times[rows], keys, self.numbers[rows], self.puts[rows], self.settled)
 
-    def take(self, places: npt.NDArray[np.int64]) -> _Rows:
+    def take(self, places: npt.NDArray[np.int64]) -> _TimerRows:
         keys = self.keys.take(pa.array(places))
-        return _Rows(self.times[places], keys, self.numbers[places], self.puts[places])
+        return _TimerRows(self.times[places], keys, self.numbers[places], self.puts[places])
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
     """A piece of the log, and its bounds."""
 
-    rows: _Rows
+    rows: _TimerRows
     first: int
     last: int
 
     @classmethod
-    def of(cls, rows: _Rows) -> _Piece:
+    def of(cls, rows: _TimerRows) -> _Piece:
         return cls(rows, int(rows.times.min()), int(rows.times.max()))
 
 
@@ -78,7 +78,7 @@ class TimerColumns:
     """
 
     def __init__(self) -> None:
-        self._settled: _Rows | None = None
+        self._settled: _TimerRows | None = None
         self._fired = 0  # the number of fired timers in `_settled`
         self._log: list[_Piece] = []
         self._log_rows = 0
@@ -103,7 +103,7 @@ class TimerColumns:
     def due(self, now: int, rows_max: int) -> Iterator[tuple[Times, pa.RecordBatch]]:
         """Removes and yields timers that are due at `now`, also those that are registered meanwhile: at most
         `rows_max` at once, in the order of times and then of registration. The caller must exhaust it."""
-        ready: _Rows | None = None
+        ready: _TimerRows | None = None
         while True:
             parts = self._pull(now)
             if parts:
@@ -117,7 +117,7 @@ class TimerColumns:
         """The current timers, to be read later and by any thread."""
         return TimersNow(tuple(self._parts()))
 
-    def _parts(self) -> list[_Rows]:
+    def _parts(self) -> list[_TimerRows]:
         parts = [piece.rows for piece in self._log]
         if self._settled is not None and self._fired < len(self._settled):
             parts.insert(0, self._settled.cut(self._fired, len(self._settled)))
@@ -130,7 +130,7 @@ class TimerColumns:
             return
         numbers = np.arange(self._count, self._count + count, dtype=np.int64)
         self._count += count
-        self._log.append(_Piece.of(_Rows(times, keys, numbers, np.full(count, put))))
+        self._log.append(_Piece.of(_TimerRows(times, keys, numbers, np.full(count, put))))
         self._log_rows += count
         live = 0 if self._settled is None else len(self._settled) - self._fired
         if self._log_rows > max(LOG_ROWS_MIN, live):
@@ -139,7 +139,7 @@ class TimerColumns:
         elif len(self._log) > LOG_PIECES_MAX:
             self._log = [_Piece.of(_together([piece.rows for piece in self._log]))]
 
-    def _pull(self, now: int) -> list[_Rows]:
+    def _pull(self, now: int) -> list[_TimerRows]:
         """Removes and returns all rows with times up to `now`."""
         found = []
         if self._settled is not None and self._fired < len(self._settled):
@@ -169,7 +169,7 @@ class TimerColumns:
 class TimersNow:
     """A snapshot of timers."""
 
-    _parts: tuple[_Rows, ...]
+    _parts: tuple[_TimerRows, ...]
 
     @property
     def is_empty(self) -> bool:
@@ -182,7 +182,7 @@ class TimersNow:
         return rows.times, rows.keys
 
 
-def _settle(parts: Sequence[_Rows]) -> _Rows:
+def _settle(parts: Sequence[_TimerRows]) -> _TimerRows:
     """The timers that result from all rows. A timer has the number of its first registration after its last
     deletion."""
     if len(parts) == 1 and parts[0].settled:
@@ -200,13 +200,13 @@ def _settle(parts: Sequence[_Rows]) -> _Rows:
     places = np.flatnonzero(alive & (rows.numbers == first[which]))
     order = places[np.lexsort((rows.numbers[places], rows.times[places]))]
     kept = rows.take(order)
-    return _Rows(kept.times, kept.keys, kept.numbers, kept.puts, settled=True)
+    return _TimerRows(kept.times, kept.keys, kept.numbers, kept.puts, settled=True)
 
 
-def _together(parts: Sequence[_Rows]) -> _Rows:
+def _together(parts: Sequence[_TimerRows]) -> _TimerRows:
     if len(parts) == 1:
         return parts[0]
-    return _Rows(
+    return _TimerRows(
         np.concatenate([part.times for part in parts]),
         pa.concat_batches([part.keys for part in parts]),
         np.concatenate([part.numbers for part in parts]),

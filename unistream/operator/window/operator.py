@@ -44,7 +44,7 @@ from unistream.model.own_state import (
     own_table_migration,
 )
 from unistream.model.snapshot import ListMode, OperatorListState, OperatorSnapshot, OperatorState
-from unistream.model.state_types import Refused
+from unistream.model.state_types import Incompatible
 from unistream.model.time_range import time_text
 from unistream.operator.common import BaseOperator
 from unistream.operator.in_key_order import InKeyOrder
@@ -159,7 +159,7 @@ class WindowAggregate(BaseOperator):
 
     def _restore(self, table: pa.Table) -> None:
         change = own_table_migration(table.schema, self.state_table)
-        if isinstance(change, Refused):
+        if isinstance(change, Incompatible):
             raise self._misfit(f"{change.reason}; give it another uid")
         self._types_restored = self._declared is None
         for end, rows in split_by_pane(table, table.column(PANE).to_numpy(), None) if table.num_rows else ():
@@ -275,19 +275,19 @@ class WindowAggregate(BaseOperator):
             return rows
         schema, keys = rule_schema(given, sums), tuple(self._plan.keys)
         change = columns_migration(schema, self._types, keys)
-        if not isinstance(change, Refused):
+        if not isinstance(change, Incompatible):
             return converted_table(rows, kept_wide(self._types, given, sums))
         if self._declared is not None:
             raise self._other_rows(change)
         wider = columns_migration(self._types, schema, keys)
-        if isinstance(wider, Refused):
+        if isinstance(wider, Incompatible):
             raise self._other_rows(wider)
         self._types = schema
         for pane in (*self._panes.values(), *self._paused.values()):
             pane.convert(schema, sums)
         return converted_table(rows, kept_wide(schema, given, sums))
 
-    def _other_rows(self, change: Refused) -> Exception:
+    def _other_rows(self, change: Incompatible) -> Exception:
         if self._types_restored:
             return self._misfit(f"{change.reason}; give it another uid")
         return self.user_error(

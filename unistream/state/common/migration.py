@@ -21,7 +21,7 @@ from unistream.base.errors import ConfigError
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import KEY_GROUP_COLUMN
 from unistream.model.state import EXPIRES_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN, StateDescriptor
-from unistream.model.state_types import Refused, migration
+from unistream.model.state_types import Incompatible, migration
 
 OWN_COLUMNS: Final = frozenset((KEY_GROUP_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN, EXPIRES_COLUMN))
 _ADVICE: Final = "give the changed state another name, declare the stored type again, or start without state"
@@ -76,7 +76,7 @@ def check_fits(
     for column in (MAP_KEY_COLUMN, VALUE_COLUMN):
         if column in target.names:
             old, new = schema.field(column).type, target.field(column).type
-            if isinstance(migration(plain_type(old), plain_type(new)), Refused):
+            if isinstance(migration(plain_type(old), plain_type(new)), Incompatible):
                 raise ConfigError(
                     f"{subject} was stored with {column} {old} and is now declared with {column} {new}, to "
                     f"which it cannot be converted; {_ADVICE}"

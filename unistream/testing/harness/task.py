@@ -52,7 +52,7 @@ from unistream.model.messages import (
     ToJobManager,
     TriggerCheckpoint,
 )
-from unistream.model.plan import Place
+from unistream.model.plan import TaskManagerLocation
 from unistream.model.snapshot import Manifest, TaskRestore, TaskSnapshot, VertexSnapshot
 from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 from unistream.testing.harness.operators import ManualClock
@@ -73,7 +73,7 @@ from unistream.worker.task import (
 _JOB = JobId("0" * 32)
 _LINEAGE = LineageId("lineage")
 _EPOCH = LeaderEpoch(1)
-_HERE = Place(TaskManagerId("here"), "")
+_HERE = TaskManagerLocation(TaskManagerId("here"), "")
 
 
 @dataclass

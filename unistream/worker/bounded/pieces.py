@@ -144,7 +144,7 @@ class PieceInputs:
 
     def __init__(self, last: Callable[[VertexId], Sequence[Element]]) -> None:
         self._last = last
-        self._channels: dict[tuple[EdgeId, int], _Channel] = {}
+        self._channels: dict[tuple[EdgeId, int], _PieceChannel] = {}
 
     def add(self, piece: Piece) -> None:
         """The next piece of its channel."""
@@ -155,15 +155,17 @@ class PieceInputs:
         for channel in self._channels.values():
             channel.end(self._last(channel.producer))
 
-    def open_subpartition(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> _Channel:
+    def open_subpartition(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> _PieceChannel:
         producer = channel.producer
-        return self._channels.setdefault((channel.edge, producer.index), _Channel(producer.vertex, listener))
+        return self._channels.setdefault(
+            (channel.edge, producer.index), _PieceChannel(producer.vertex, listener)
+        )
 
     def when_registered(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> None:
         listener()
 
 
-class _Channel:
+class _PieceChannel:
     """The rows of one producer; implements `port.transport.SubpartitionView`."""
 
     def __init__(self, producer: VertexId, listener: Callable[[], None]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from unistream.base.clock import Clock
 from unistream.base.ids import CheckpointId
 from unistream.model.deployment import PartitionDescriptor
-from unistream.model.elements import Alignment, Batch, CheckpointBarrier, Event
+from unistream.model.elements import AlignmentType, Batch, CheckpointBarrier, Event
 from unistream.model.graph import Ship
 from unistream.model.redistribution import may_overtake
 from unistream.worker.exchange.channels import Subpartition
@@ -93,7 +93,7 @@ class ResultPartition:
             self.broadcast(barrier.in_place())
             return []
         self.broadcast(barrier)
-        return self.overtake(barrier.checkpoint_id) if barrier.alignment is Alignment.UNALIGNED else []
+        return self.overtake(barrier.checkpoint_id) if barrier.alignment is AlignmentType.UNALIGNED else []
 
     def holds_barrier(self, checkpoint_id: CheckpointId) -> bool:
         return any(s.holds_barrier(checkpoint_id) for s in self._subpartitions)

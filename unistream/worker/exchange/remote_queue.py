@@ -10,7 +10,7 @@ from itertools import islice
 
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MAX_WATERMARK
-from unistream.model.elements import Alignment, Batch, CheckpointBarrier, Element, Watermark
+from unistream.model.elements import AlignmentType, Batch, CheckpointBarrier, Element, Watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class RemoteQueue:
                 self._elements.append((element, cost))
                 return
             place = self._taken + len(self._elements)
-            if element.alignment is Alignment.UNALIGNED:
+            if element.alignment is AlignmentType.UNALIGNED:
                 self._urgent.append((element, place))
                 return
             if self._elements and element.may_time_out:

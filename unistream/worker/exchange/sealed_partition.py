@@ -24,7 +24,7 @@ INDEX: Final = "index"
 _CHECKSUM_BYTES: Final = 4
 
 
-class _Index(msgspec.Struct, frozen=True, array_like=True):
+class _PartitionIndex(msgspec.Struct, frozen=True, array_like=True):
     attempt: AttemptId
     edge: EdgeId
     sizes: tuple[int, ...]
@@ -70,7 +70,9 @@ def partition_name(attempt: AttemptId, edge: EdgeId) -> str:
 def write_index(sealed: SealedPartition, folder: Path) -> None:
     """`folder`: where it still is. Raises OSError."""
     segments = tuple(stream.tobytes() for stream in sealed.segments)
-    index = _Index(sealed.attempt, sealed.edge, sealed.sizes, sealed.files, sealed.persistent, segments)
+    index = _PartitionIndex(
+        sealed.attempt, sealed.edge, sealed.sizes, sealed.files, sealed.persistent, segments
+    )
     content = msgspec.msgpack.encode(index)
     (folder / INDEX).write_bytes(crc32c(content).to_bytes(_CHECKSUM_BYTES, "little") + content)
 
@@ -88,7 +90,7 @@ def read_index(folder: Path) -> SealedPartition:
     if crc32c(content) != int.from_bytes(whole[:_CHECKSUM_BYTES], "little"):
         raise ProtocolError(f"{folder / INDEX} does not match its checksum")
     try:
-        index = msgspec.msgpack.decode(content, type=_Index)
+        index = msgspec.msgpack.decode(content, type=_PartitionIndex)
     except msgspec.MsgspecError as error:  # nothing at all, or of a worker of another version
         raise ProtocolError(f"{folder / INDEX} is no index that this version writes") from error
     segments = tuple(array("Q", stream) for stream in index.segments)

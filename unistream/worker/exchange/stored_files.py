@@ -46,7 +46,7 @@ from unistream.worker.exchange.spill_file import FrameEncoder, FrameReader
 _LAST = (Watermark(MAX_WATERMARK), EndOfData(True), EndOfPartition())
 
 
-class _Index(msgspec.Struct, frozen=True, array_like=True):
+class _SegmentIndex(msgspec.Struct, frozen=True, array_like=True):
     targets: tuple[int, ...]
     segments: tuple[tuple[tuple[int, int], ...], ...]
 
@@ -153,7 +153,7 @@ class StoredOutput(EndOnlyOutput):
         for target in range(len(self._encoders)):
             self._append(target, _LAST)
         targets = tuple(self._router.target_of(place) for place in range(self._consumers))
-        index = msgspec.msgpack.encode(_Index(targets, tuple(tuple(of) for of in self._segments)))
+        index = msgspec.msgpack.encode(_SegmentIndex(targets, tuple(tuple(of) for of in self._segments)))
         file, self._file = self._file, None
         assert file is not None, "each target has an end"
         with file:
@@ -194,7 +194,7 @@ class StoredFile:
         content = read(rows.file.size - rows.index_bytes, rows.file.size)
         if crc32c(content) != rows.index_crc:
             raise ProtocolError("its index does not match its checksum")
-        index = msgspec.msgpack.decode(content, type=_Index)
+        index = msgspec.msgpack.decode(content, type=_SegmentIndex)
         segments = _Segments(index.segments[index.targets[subpartition]], read)
         return FrameReader(segments.read, segments.size)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-from unistream.worker.task.chain import Fence
+from unistream.worker.task.chain import ErrorBoundary
 from unistream.worker.task.mailbox import BackgroundDone, Mailbox
 
 
@@ -28,15 +28,15 @@ class BackgroundWork:
         """Some work has not been finished."""
         return self._under_way > 0
 
-    def runner(self, fence: Fence) -> Callable[[Callable[[], None], Callable[[], None]], None]:
+    def runner(self, fence: ErrorBoundary) -> Callable[[Callable[[], None], Callable[[], None]], None]:
         """`OperatorContext.run_in_background` of one operator."""
         return lambda action, then: self._run(fence, action, then)
 
-    def _run(self, fence: Fence, action: Callable[[], None], then: Callable[[], None]) -> None:
+    def _run(self, fence: ErrorBoundary, action: Callable[[], None], then: Callable[[], None]) -> None:
         self._under_way += 1
         self._executor.submit(self._work, fence, action, then)
 
-    def _work(self, fence: Fence, action: Callable[[], None], then: Callable[[], None]) -> None:
+    def _work(self, fence: ErrorBoundary, action: Callable[[], None], then: Callable[[], None]) -> None:
         failure: BaseException | None = None
         try:
             action()
@@ -44,7 +44,7 @@ class BackgroundWork:
             failure = error
         self._mailbox.post(BackgroundDone(finish=lambda: self._finish(fence, then, failure)))
 
-    def _finish(self, fence: Fence, then: Callable[[], None], failure: BaseException | None) -> None:
+    def _finish(self, fence: ErrorBoundary, then: Callable[[], None], failure: BaseException | None) -> None:
         self._under_way -= 1
 
         def finish() -> None:

@@ -28,13 +28,13 @@ from unistream.worker.task.source_operator import SourceOperator
 _log = logging.getLogger(__name__)
 
 
-class Fence(Protocol):
+class ErrorBoundary(Protocol):
     """Calls an action of an operator; an error that it raises names the operator and what it was doing."""
 
     def __call__(self, action: Callable[[], None], doing: str = ...) -> None: ...
 
 
-ContextOf = Callable[[OperatorUid, str, Fence], OperatorContext]
+ContextOf = Callable[[OperatorUid, str, ErrorBoundary], OperatorContext]
 """(uid, name, how to call an action of it) -> context."""
 
 

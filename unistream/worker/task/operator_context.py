@@ -32,7 +32,7 @@ from unistream.state.common import read_operator_state
 from unistream.worker.exchange import InputGates, LocalInputChannel, OutputPartition
 from unistream.worker.sort import KeySorter
 from unistream.worker.task.background import BackgroundWork
-from unistream.worker.task.chain import Fence
+from unistream.worker.task.chain import ErrorBoundary
 from unistream.worker.task.environment import Doing, OperatorMetrics, TaskCounters, TaskEnvironment
 from unistream.worker.task.mailbox import Mailbox
 from unistream.worker.task.timers import TaskTimers
@@ -84,7 +84,7 @@ class ContextFactory:
         self._restored = _has_state(deployment)
         self._reader: StateReader | None = None
 
-    def context_of(self, uid: OperatorUid, name: str, call: Fence) -> OperatorContext:
+    def context_of(self, uid: OperatorUid, name: str, call: ErrorBoundary) -> OperatorContext:
         """The context of one operator. `call` runs its callbacks inside its fence."""
         deployment = self._deployment
         vertex = deployment.vertex

@@ -32,7 +32,7 @@ from unistream.core.task import (
     TaskCheckpoints,
 )
 from unistream.model.deployment import TaskDeployment
-from unistream.model.elements import Alignment, CancelCheckpointMarker, CheckpointBarrier
+from unistream.model.elements import AlignmentType, CancelCheckpointMarker, CheckpointBarrier
 from unistream.model.failure_reason import FailureReason
 from unistream.model.in_flight import InFlightHandle
 from unistream.model.keyed_snapshot import Sharing
@@ -293,7 +293,7 @@ class TaskSnapshots:
                 processed_bytes=progress.figures.processed_bytes,
                 persisted_bytes=persisted,
                 new_bytes=state.new_bytes + persisted,
-                unaligned=progress.barrier.alignment is Alignment.UNALIGNED or rows.handle is not None,
+                unaligned=progress.barrier.alignment is AlignmentType.UNALIGNED or rows.handle is not None,
             )
         )
         self._environment.crash_point("ack.sent")

@@ -12,17 +12,17 @@ from unistream.core.backfill import (
     TRANSITIONS,
     Abandoned,
     Attempted,
+    BackfillEnded,
+    BackfillPhase,
+    BackfillProgress,
     Command,
-    Ended,
     Event,
-    Fenced,
-    Phase,
-    Progress,
     Replaced,
     Resumed,
     Staged,
     StagedFile,
     Stopped,
+    TableFenced,
     Verdict,
     applied,
     begun,
@@ -32,58 +32,58 @@ from unistream.core.backfill import (
 FILE = StagedFile(path="part-0.parquet", size=10, rows=3)
 EVENTS: list[Event] = [
     Stopped(savepoint="s"),
-    Fenced(table_id="t", version=4, rows=2, watermark_ms=99),
+    TableFenced(table_id="t", version=4, rows=2, watermark_ms=99),
     Attempted(),
     Staged(files=(FILE,), rows_outside=1),
     Replaced(version=5),
     Abandoned(verdict=Verdict.REFUSED, reason="changed"),
     Resumed(job="j"),
-    Ended(reason="not stopped"),
+    BackfillEnded(reason="not stopped"),
 ]
-PAIRS = [(phase, event) for phase in Phase for event in EVENTS]
+PAIRS = [(phase, event) for phase in BackfillPhase for event in EVENTS]
 
 
 @pytest.mark.parametrize(
     ("phase", "abort", "attempted", "command"),
     [
-        (Phase.STOPPING, False, False, Command.STOP_JOB),
-        (Phase.STOPPING, True, False, Command.STOP_JOB),
-        (Phase.STOPPED, False, False, Command.FENCE),
-        (Phase.STOPPED, True, False, Command.ABANDON),
-        (Phase.FENCED, False, False, Command.ATTEMPT),
-        (Phase.FENCED, True, False, Command.ABANDON),
-        (Phase.COMPUTING, False, True, Command.COMPUTE),
-        (Phase.COMPUTING, False, False, Command.ATTEMPT),
-        (Phase.COMPUTING, True, True, Command.ABANDON),
-        (Phase.STAGED, False, True, Command.REPLACE),
-        (Phase.STAGED, True, False, Command.CHECK),
-        (Phase.REPLACED, False, False, Command.RESUME),
-        (Phase.REPLACED, True, False, Command.RESUME),
-        (Phase.GIVEN_UP, False, False, Command.RESUME),
-        (Phase.ENDED, False, False, Command.END),
-        (Phase.ENDED, True, False, Command.END),
+        (BackfillPhase.STOPPING, False, False, Command.STOP_JOB),
+        (BackfillPhase.STOPPING, True, False, Command.STOP_JOB),
+        (BackfillPhase.STOPPED, False, False, Command.FENCE),
+        (BackfillPhase.STOPPED, True, False, Command.ABANDON),
+        (BackfillPhase.FENCED, False, False, Command.ATTEMPT),
+        (BackfillPhase.FENCED, True, False, Command.ABANDON),
+        (BackfillPhase.COMPUTING, False, True, Command.COMPUTE),
+        (BackfillPhase.COMPUTING, False, False, Command.ATTEMPT),
+        (BackfillPhase.COMPUTING, True, True, Command.ABANDON),
+        (BackfillPhase.STAGED, False, True, Command.REPLACE),
+        (BackfillPhase.STAGED, True, False, Command.CHECK),
+        (BackfillPhase.REPLACED, False, False, Command.RESUME),
+        (BackfillPhase.REPLACED, True, False, Command.RESUME),
+        (BackfillPhase.GIVEN_UP, False, False, Command.RESUME),
+        (BackfillPhase.ENDED, False, False, Command.END),
+        (BackfillPhase.ENDED, True, False, Command.END),
     ],
 )
-def test_the_next_command(phase: Phase, abort: bool, attempted: bool, command: Command) -> None:
-    assert next_command(Progress(phase=phase), abort=abort, attempted=attempted) is command
+def test_the_next_command(phase: BackfillPhase, abort: bool, attempted: bool, command: Command) -> None:
+    assert next_command(BackfillProgress(phase=phase), abort=abort, attempted=attempted) is command
 
 
 @pytest.mark.parametrize(("phase", "event"), PAIRS, ids=lambda one: getattr(one, "value", type(one).__name__))
-def test_an_event_moves_the_phase_or_is_a_defect(phase: Phase, event: Event) -> None:
+def test_an_event_moves_the_phase_or_is_a_defect(phase: BackfillPhase, event: Event) -> None:
     after = TRANSITIONS[type(event)].get(phase)
     if after is None:
         with pytest.raises(ProtocolError, match=phase.value):
-            applied(Progress(phase=phase), event)
+            applied(BackfillProgress(phase=phase), event)
     else:
-        assert applied(Progress(phase=phase), event).phase is after
+        assert applied(BackfillProgress(phase=phase), event).phase is after
 
 
 def test_the_progress_of_a_backfill_holds_what_later_steps_need() -> None:
     progress = begun(stops_job=True)
     for event in (*EVENTS[:5], Resumed(job="j")):
         progress = applied(progress, event)
-    assert progress == Progress(
-        phase=Phase.ENDED,
+    assert progress == BackfillProgress(
+        phase=BackfillPhase.ENDED,
         verdict=Verdict.REPLACED,
         savepoint="s",
         watermark_ms=99,
@@ -114,7 +114,7 @@ class World:
     folders: set[int] = field(default_factory=set)
     changed: bool = False
 
-    def perform(self, command: Command, progress: Progress, *, abort: bool) -> Event:
+    def perform(self, command: Command, progress: BackfillProgress, *, abort: bool) -> Event:
         given_up = Abandoned(verdict=Verdict.ABORTED, reason="given up")
         match command:
             case Command.STOP_JOB:
@@ -131,12 +131,12 @@ class World:
                 self.resumes += not self.runs
                 self.runs = True
                 return Resumed(job="j")
-        fenced = Fenced(table_id="t", version=4, rows=2, watermark_ms=99)
+        fenced = TableFenced(table_id="t", version=4, rows=2, watermark_ms=99)
         return {Command.FENCE: fenced, Command.ATTEMPT: Attempted(), Command.ABANDON: given_up}[command]
 
     def _stop(self, *, abort: bool) -> Event:
         if abort and self.runs:
-            return Ended(reason="not stopped")
+            return BackfillEnded(reason="not stopped")
         self.savepoints += self.runs
         self.runs = False
         return Stopped(savepoint="s")
@@ -152,7 +152,7 @@ class Killed(Exception):
     """The process has died."""
 
 
-def one_life(world: World, journal: list[Progress], *, abort: bool, deadly: int | None) -> None:
+def one_life(world: World, journal: list[BackfillProgress], *, abort: bool, deadly: int | None) -> None:
     """A process that dies at point `deadly`: before or after the record of a step."""
     points = iter(range(1_000))
     attempted = False
@@ -186,7 +186,7 @@ def test_two_kills_anywhere_replace_at_most_once_and_the_job_runs_again(
             continue
     one_life(world, journal, abort=abort, deadly=None)
     last = journal[-1]
-    assert last.phase is Phase.ENDED
+    assert last.phase is BackfillPhase.ENDED
     assert world.runs
     assert world.savepoints <= 1
     assert world.resumes == world.savepoints
@@ -196,6 +196,6 @@ def test_two_kills_anywhere_replace_at_most_once_and_the_job_runs_again(
 
 
 def test_an_attempt_of_a_killed_process_is_not_used_again() -> None:
-    progress = structs.replace(begun(stops_job=False), phase=Phase.COMPUTING, attempt=3)
+    progress = structs.replace(begun(stops_job=False), phase=BackfillPhase.COMPUTING, attempt=3)
     assert next_command(progress, attempted=False) is Command.ATTEMPT
     assert applied(progress, Attempted()).attempt == 4

@@ -8,12 +8,12 @@ from tests.unit.core.cluster import EVERY_2_S, job_graph, settings
 from unistream.base.ids import CheckpointId, VertexId
 from unistream.core import contract
 from unistream.core.checkpoint import CheckpointCoordinator, CompletedSnapshots, Sources
-from unistream.core.contract import Outbox, RestorePoint
+from unistream.core.contract import CommandOutbox, RestorePoint
 from unistream.core.execution import JobRun
 from unistream.model import messages as msg
 from unistream.model.checkpoint_figures import SnapshotStatus
 from unistream.model.execution_state import ExecutionState
-from unistream.model.plan import Place
+from unistream.model.plan import TaskManagerLocation
 from unistream.model.snapshot import TaskSnapshot
 from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 
@@ -42,7 +42,7 @@ class Rig:
     ) -> None:
         graph = job_graph(bounded=False)
         self.settings = settings(schedule | (config or {}))
-        self.outbox = Outbox()
+        self.outbox = CommandOutbox()
         self.run = JobRun(graph, self.settings, self.outbox)
         self.executions = self.run.executions
         self.come_up()
@@ -67,7 +67,7 @@ class Rig:
     def come_up(self) -> None:
         """All tasks of the current attempt start to run."""
         for execution in self.executions:
-            execution.place = Place("tm", "unix:tm")  # type: ignore[arg-type]
+            execution.place = TaskManagerLocation("tm", "unix:tm")  # type: ignore[arg-type]
             for state in UP:
                 self.executions.move(execution, state, "test")
 

@@ -9,7 +9,7 @@ from tests.unit.core.running import recover, running
 from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, VertexId
 from unistream.core import contract
-from unistream.core.checkpoint import Pending, Sample
+from unistream.core.checkpoint import PendingCheckpoint, Sample
 from unistream.core.checkpoint.history import SAMPLES_MAX, CheckpointHistory
 from unistream.core.contract import RestorePoint, SnapshotRequest
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
@@ -29,10 +29,10 @@ class Story:
 
     def __init__(self, kept_max: int = HISTORY_MAX) -> None:
         self.history = CheckpointHistory(kept_max)
-        self.pending: dict[int, Pending] = {}
+        self.pending: dict[int, PendingCheckpoint] = {}
 
     def open(self, n: int, at_ms: int, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> None:
-        one = Pending(checkpoint_id=CheckpointId(n), request=SnapshotRequest(kind=kind))
+        one = PendingCheckpoint(checkpoint_id=CheckpointId(n), request=SnapshotRequest(kind=kind))
         self.pending[n] = one
         self.history.opened(one, at_ms)
 

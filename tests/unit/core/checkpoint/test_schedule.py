@@ -7,13 +7,13 @@ import pytest
 from tests.unit.core.cluster import settings
 from unistream.base.errors import ConfigError
 from unistream.core.checkpoint.schedule import INTERVAL, PAUSE, CheckpointSchedule
-from unistream.core.contract import CancelTimer, Outbox, SetTimer
+from unistream.core.contract import CancelTimer, CommandOutbox, SetTimer
 
 INTERVAL_KEY = "execution.checkpointing.interval"
 BACKLOG_KEY = "execution.checkpointing.interval-during-backlog"
 
 
-def timers(outbox: Outbox) -> list[tuple[int, int | None]]:
+def timers(outbox: CommandOutbox) -> list[tuple[int, int | None]]:
     """(number, delay), or None for one that is cancelled."""
     found: list[tuple[int, int | None]] = []
     for command in outbox.take():
@@ -26,7 +26,7 @@ def timers(outbox: Outbox) -> list[tuple[int, int | None]]:
 
 
 def test_without_an_interval_of_its_own_a_backlog_has_the_common_one() -> None:
-    outbox = Outbox()
+    outbox = CommandOutbox()
     schedule = CheckpointSchedule(outbox, 1_000, 0)
     schedule.begin(backlog=True)
     assert schedule.is_due
@@ -35,7 +35,7 @@ def test_without_an_interval_of_its_own_a_backlog_has_the_common_one() -> None:
 
 
 def test_during_a_backlog_its_interval_counts_and_then_the_common_one() -> None:
-    outbox = Outbox()
+    outbox = CommandOutbox()
     schedule = CheckpointSchedule(outbox, 1_000, 0, 60_000)
     schedule.begin(backlog=True)
     assert schedule.is_due, "the first one"
@@ -53,7 +53,7 @@ def test_during_a_backlog_its_interval_counts_and_then_the_common_one() -> None:
 
 
 def test_with_0_none_is_due_during_a_backlog() -> None:
-    outbox = Outbox()
+    outbox = CommandOutbox()
     schedule = CheckpointSchedule(outbox, 1_000, 0, 0)
     schedule.begin(backlog=True)
     assert not schedule.is_due
@@ -64,7 +64,7 @@ def test_with_0_none_is_due_during_a_backlog() -> None:
 
 
 def test_the_first_one_may_be_held_back_longer_also_after_a_restart_until_one_is_complete() -> None:
-    outbox = Outbox()
+    outbox = CommandOutbox()
     schedule = CheckpointSchedule(outbox, 1_000, 200, first_pause_ms=5_000)
     for _start in range(2):
         schedule.begin()
@@ -84,14 +84,14 @@ def test_the_first_one_may_be_held_back_longer_also_after_a_restart_until_one_is
 
 
 def test_the_last_checkpoint_does_not_wait_for_a_backlog() -> None:
-    schedule = CheckpointSchedule(Outbox(), 1_000, 0, 0)
+    schedule = CheckpointSchedule(CommandOutbox(), 1_000, 0, 0)
     schedule.begin(backlog=True)
     schedule.urgent = True
     assert schedule.is_due
 
 
 def test_the_end_cancels_every_timer() -> None:
-    outbox = Outbox()
+    outbox = CommandOutbox()
     schedule = CheckpointSchedule(outbox, 1_000, 500, 0)
     schedule.begin(backlog=True)
     schedule.end()

@@ -11,7 +11,7 @@ from msgspec import structs
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.core.checkpoint import CompletedSnapshots
 from unistream.core.checkpoint.store import SharedFileGone
-from unistream.core.contract import RestorePoint, Retention, Sweep
+from unistream.core.contract import ExternalizedCheckpointRetention, RestorePoint, SweepSharedFiles
 from unistream.model.file_ref import FileRef
 from unistream.model.job_status import JobStatus
 from unistream.model.snapshot import (
@@ -151,13 +151,18 @@ def test_a_fenced_master_removes_nothing() -> None:
     store.fenced()
     assert store.add("chk-2", manifest(2, "")) == []
     assert store.unneeded_of(CheckpointId(2), [task(["chk-2-b"])]) == ()
-    assert store.discard_at_end(JobStatus.FINISHED, Retention.NO_EXTERNALIZED_CHECKPOINTS) == []
+    assert (
+        store.discard_at_end(JobStatus.FINISHED, ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS)
+        == []
+    )
 
 
 def test_at_the_end_all_files_go_but_those_of_a_snapshot_that_is_not_ours() -> None:
     store = restored("ab", owned=False)
     store.add("chk-2", manifest(2, "bc"))
-    assert store.discard_at_end(JobStatus.FINISHED, Retention.NO_EXTERNALIZED_CHECKPOINTS) == ["chk-2"]
+    assert store.discard_at_end(
+        JobStatus.FINISHED, ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+    ) == ["chk-2"]
     assert store.unneeded_with("chk-2").files == ("c",)
 
 
@@ -173,22 +178,24 @@ class TestFilesOfTasksThatDied:
         assert store.sweep(CheckpointId(1)) is None, "nobody died"
         store.tasks_died()
         store.add("chk-3", manifest(3, "b"))
-        assert store.sweep(CheckpointId(3)) == Sweep("chk-3", CheckpointId(3))
+        assert store.sweep(CheckpointId(3)) == SweepSharedFiles("chk-3", CheckpointId(3))
         store.add("chk-4", manifest(4, "b"))
         assert store.sweep(CheckpointId(4)) is None, "once is enough"
 
-    @pytest.mark.parametrize("retention", Retention)
-    def test_are_looked_for_at_the_end_also_when_checkpoints_are_kept(self, retention: Retention) -> None:
+    @pytest.mark.parametrize("retention", ExternalizedCheckpointRetention)
+    def test_are_looked_for_at_the_end_also_when_checkpoints_are_kept(
+        self, retention: ExternalizedCheckpointRetention
+    ) -> None:
         store = CompletedSnapshots(2, None)
         store.add("chk-1", manifest(1, "ab"))
         store.discard_at_end(JobStatus.CANCELED, retention)
-        assert store.sweep() == Sweep("chk-1", None)
+        assert store.sweep() == SweepSharedFiles("chk-1", None)
 
     def test_are_looked_for_at_the_end_when_no_checkpoint_ever_completed(self) -> None:
         store = CompletedSnapshots(1, None)
         assert store.sweep() is None, "nothing was ever stored"
         store.given_up("chk-1")
-        assert store.sweep() == Sweep("chk-1", None)
+        assert store.sweep() == SweepSharedFiles("chk-1", None)
 
     def test_are_left_alone_by_a_master_that_is_none_or_beside_a_checkpoint_that_may_exist(self) -> None:
         store, other = CompletedSnapshots(1, None), CompletedSnapshots(1, None)

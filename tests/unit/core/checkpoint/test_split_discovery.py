@@ -8,7 +8,7 @@ from tests.unit.core.cluster import EVERY_2_S, Cluster, job_graph, pipelines, se
 from unistream.core import contract
 from unistream.core.checkpoint import SplitAssigner
 from unistream.core.checkpoint.split_discovery import RETRY_MS, TRANSITIONS, DiscoveryState, SplitDiscoveries
-from unistream.core.contract import Outbox, RestorePoint
+from unistream.core.contract import CommandOutbox, RestorePoint
 from unistream.model import messages as msg
 from unistream.model.graph import SourceInfo
 from unistream.model.splits import KnownSplits
@@ -289,7 +289,7 @@ def test_a_state_from_before_the_first_discovery_makes_it_the_first() -> None:
 
 def test_transitions() -> None:
     assert set(TRANSITIONS) == set(DiscoveryState)
-    discoveries = SplitDiscoveries({}, Outbox())
+    discoveries = SplitDiscoveries({}, CommandOutbox())
     assert discoveries.due(0) is None
 
 

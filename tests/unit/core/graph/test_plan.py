@@ -14,7 +14,7 @@ from unistream.core.graph.plan import ExecutionPlan
 from unistream.core.restore import assign_state, assigner_states
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobGraph, Ship, SourceInfo
-from unistream.model.plan import Place
+from unistream.model.plan import TaskManagerLocation
 from unistream.model.snapshot import KeyedHandle, Manifest, OperatorStateHandle, TaskSnapshot
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
@@ -38,7 +38,7 @@ def two_vertices(ship: Ship, producers: int, consumers: int, **fields: str) -> J
 def test_both_ends_of_every_channel_agree(ship: Ship, producers: int, consumers: int) -> None:
     plan = ExecutionPlan(two_vertices(ship, producers, consumers))
     attempts = {s: AttemptId(JobId("j"), s.vertex, s.index, 7) for s in plan.subtasks}
-    places = {s: Place(TaskManagerId(f"tm{s.index}"), f"unix:{s.index}") for s in plan.subtasks}
+    places = {s: TaskManagerLocation(TaskManagerId(f"tm{s.index}"), f"unix:{s.index}") for s in plan.subtasks}
     read = set()
     first, second = (vertex.id for vertex in plan.graph.vertices)
     for index in range(consumers):

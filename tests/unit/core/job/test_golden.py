@@ -84,7 +84,7 @@ class Script:
                 return f"PrepareDirectory {number} {kind.value}"
             case contract.WriteManifest(directory=directory):
                 return f"WriteManifest {directory}"
-            case contract.DiscardSnapshot(directory, sweep=contract.Sweep(next_to, before)):
+            case contract.DiscardSnapshot(directory, sweep=contract.SweepSharedFiles(next_to, before)):
                 return f"Discard {directory or 'nothing'}, then sweep beside {next_to} before {before}"
             case contract.DiscardSnapshot(directory):
                 return f"Discard {directory}"

@@ -6,7 +6,7 @@ import pytest
 
 from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
 from unistream.core import contract
-from unistream.core.contract import Outbox
+from unistream.core.contract import CommandOutbox
 from unistream.core.job import LOSS_GRACE_MS, RELEASE_TRIES, Releases
 from unistream.model.messages import ReleasePartitions
 
@@ -27,7 +27,7 @@ def sent(commands: list[contract.Command]) -> list[int | None]:
 
 def drive(steps: list[str]) -> list[contract.Command]:
     """The commands after message 1 was sent."""
-    outbox = Outbox()
+    outbox = CommandOutbox()
     releases = Releases(outbox)
     token = outbox.send_tracked(WORKER, MESSAGE)
     first = contract.Send(task_manager=WORKER, message=MESSAGE, token=token)
@@ -63,7 +63,7 @@ def test_a_release_is_said_again(steps: list[str], again: list[int]) -> None:
 
 
 def test_it_is_not_said_for_ever() -> None:
-    outbox = Outbox()
+    outbox = CommandOutbox()
     releases = Releases(outbox)
     outbox.send_tracked(WORKER, MESSAGE)
     sent = 0

@@ -17,7 +17,7 @@ from unistream.base.config import (
 )
 from unistream.base.ids import AllocationId, SubtaskId, TaskManagerId
 from unistream.core import contract
-from unistream.core.contract import AdaptiveSettings, Outbox, SlotLease
+from unistream.core.contract import AdaptiveSettings, CommandOutbox, SlotLease
 from unistream.core.graph.plan import ExecutionPlan
 from unistream.core.job.adaptive import AdaptiveScheduling
 from unistream.core.job.scheduling import JobSlots, Scheduling
@@ -35,7 +35,7 @@ class Job:
     """A strategy with slots that come and go, and what it asked its shell for."""
 
     def __init__(self, strategy: str, settings: AdaptiveSettings = SETTINGS) -> None:
-        self.outbox = Outbox()
+        self.outbox = CommandOutbox()
         self.pool = SlotPool(USUAL, 1000)
         slots = JobSlots(self.pool, self.outbox)
         self.scheduling: Scheduling = (

@@ -14,7 +14,7 @@ from unistream.core.contract import JOB_LIFE, JOB_TRANSITIONS, JobCause, JobLog,
 from unistream.core.contract.story import STORY_STEPS_MAX, IllegalTransition
 from unistream.core.execution import EXECUTION_TRANSITIONS, parse_reported
 from unistream.core.execution.execution import execution_state
-from unistream.core.job import CHANGES, Change
+from unistream.core.job import CHANGES, RescaleState
 from unistream.model.execution_state import ExecutionState
 from unistream.model.job_status import JobStatus
 
@@ -224,10 +224,10 @@ def test_a_story_has_a_limit() -> None:
 
 
 def test_a_change_of_parallelism_comes_to_its_end_from_everywhere() -> None:
-    can_end = {Change.NONE}
+    can_end = {RescaleState.NONE}
     while more := {s for s, steps in CHANGES.items() if s not in can_end and can_end & set(steps)}:
         can_end |= more
-    assert can_end == set(Change)
+    assert can_end == set(RescaleState)
 
 
 @pytest.mark.parametrize("name", ["CREATED", "SCHEDULED", "DEPLOYING", "CANCELING", "running", ""])

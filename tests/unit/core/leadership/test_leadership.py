@@ -9,47 +9,49 @@ import pytest
 from unistream.base.ids import LeaderEpoch
 from unistream.core.leadership import (
     TRANSITIONS,
-    CancelTimer,
+    CancelLeadershipTimer,
     CheckNode,
     Closed,
     Command,
     ConnectionChanged,
+    ConnectionState,
     Event,
-    Grant,
+    GrantLeadership,
     JoinElection,
     LeadershipMachine,
+    LeadershipTimer,
+    LeadershipTimerFired,
     LeaveElection,
-    Link,
     LookFailed,
     NodeBehind,
     NodeFirst,
     NodeGone,
     QueueChanged,
     Resume,
-    Revoke,
-    SetTimer,
+    RevokeLeadership,
+    SetLeadershipTimer,
     Standing,
     Suspend,
-    Timer,
-    TimerFired,
     check_interval_ms,
     lease_ms,
 )
 
 SESSION_MS = 8_000
-CHECK, LEASE = TimerFired(Timer.CHECK), TimerFired(Timer.LEASE)
+CHECK, LEASE = LeadershipTimerFired(LeadershipTimer.CHECK), LeadershipTimerFired(LeadershipTimer.LEASE)
 
 
 def connected(number: int, session: int = 1) -> ConnectionChanged:
-    return ConnectionChanged(number=number, link=Link.CONNECTED, session=session, timeout_ms=SESSION_MS)
+    return ConnectionChanged(
+        number=number, link=ConnectionState.CONNECTED, session=session, timeout_ms=SESSION_MS
+    )
 
 
 def suspended(number: int) -> ConnectionChanged:
-    return ConnectionChanged(number=number, link=Link.SUSPENDED)
+    return ConnectionChanged(number=number, link=ConnectionState.SUSPENDED)
 
 
 def lost(number: int) -> ConnectionChanged:
-    return ConnectionChanged(number=number, link=Link.LOST)
+    return ConnectionChanged(number=number, link=ConnectionState.LOST)
 
 
 def first(look: int, epoch: int = 7) -> NodeFirst:
@@ -69,16 +71,20 @@ def after(story: Story) -> tuple[LeadershipMachine, list[list[Command]]]:
 
 
 def to_contender(commands: Sequence[Command]) -> list[Command]:
-    return [command for command in commands if isinstance(command, Grant | Suspend | Resume | Revoke)]
+    return [
+        command
+        for command in commands
+        if isinstance(command, GrantLeadership | Suspend | Resume | RevokeLeadership)
+    ]
 
 
 def to_service(commands: Sequence[Command]) -> list[Command]:
     return [command for command in commands if isinstance(command, JoinElection | CheckNode | LeaveElection)]
 
 
-GONE = Revoke("the node in the election was removed")
-OVER = Revoke("the session with the service is over")
-SILENT = Revoke("no contact to the service for 7000 ms")
+GONE = RevokeLeadership("the node in the election was removed")
+OVER = RevokeLeadership("the session with the service is over")
+SILENT = RevokeLeadership("no contact to the service for 7000 ms")
 
 
 @pytest.mark.parametrize(
@@ -86,9 +92,9 @@ SILENT = Revoke("no contact to the service for 7000 ms")
     [
         pytest.param(LEADING, [], Standing.LEADING, id="first in the queue: granted"),
         pytest.param(WAITING, [], Standing.WAITING, id="behind another one: it waits"),
-        pytest.param([*WAITING, (20, QueueChanged()), (30, first(2))], [Grant(LeaderEpoch(7))],
+        pytest.param([*WAITING, (20, QueueChanged()), (30, first(2))], [GrantLeadership(LeaderEpoch(7))],
                      Standing.LEADING, id="the one before it has gone: granted"),
-        pytest.param([*WAITING, (1_000, CHECK), (1_010, first(2))], [Grant(LeaderEpoch(7))],
+        pytest.param([*WAITING, (1_000, CHECK), (1_010, first(2))], [GrantLeadership(LeaderEpoch(7))],
                      Standing.LEADING, id="granted by the look in intervals, if no notification came"),
         pytest.param([*LEADING, (20, suspended(2))], [Suspend()], Standing.SUSPENDED, id="suspended at once"),
         pytest.param([*LEADING, (20, suspended(2)), (30, connected(3)), (40, first(2))],
@@ -102,13 +108,14 @@ SILENT = Revoke("no contact to the service for 7000 ms")
         pytest.param([*LEADING, (20, suspended(2)), (30, connected(3)), (40, NodeGone(2))],
                      [Suspend(), GONE], Standing.JOINING, id="its node is gone after the reconnection"),
         pytest.param([*LEADING, (20, suspended(2)), (30, connected(3)), (40, NodeBehind(2))],
-                     [Suspend(), Revoke("another contender's node is before the own one")],
+                     [Suspend(), RevokeLeadership("another contender's node is before the own one")],
                      Standing.JOINING, id="another one is first after the reconnection"),
         pytest.param([*LEADING, (20, suspended(2)), (30, connected(3)), (40, LookFailed(2)),
                       (1_030, CHECK), (1_040, first(3))],
                      [Suspend(), Resume()], Standing.LEADING, id="a look that failed is repeated"),
         pytest.param([*LEADING, (20, suspended(2)), (30, connected(3, session=2))],
-                     [Suspend(), Revoke("the session with the service was replaced by another one")],
+                     [Suspend(),
+                      RevokeLeadership("the session with the service was replaced by another one")],
                      Standing.JOINING, id="a new session, and no word of the old one: revoked"),
         pytest.param([*LEADING, (20, lost(2))], [OVER], Standing.OUTSIDE, id="lost: revoked"),
         pytest.param([*LEADING, (20, suspended(2)), (30, lost(3))], [Suspend(), OVER], Standing.OUTSIDE,
@@ -127,16 +134,17 @@ SILENT = Revoke("no contact to the service for 7000 ms")
         pytest.param([*LEADING, (20, QueueChanged()), (30, NodeGone(2))], [GONE], Standing.JOINING,
                      id="somebody removed the leader's node"),
         pytest.param([*LEADING, (20, QueueChanged()), (30, first(2, epoch=8))],
-                     [Revoke("the node in the election is of epoch 8, not of 7")], Standing.JOINING,
+                     [RevokeLeadership("the node in the election is of epoch 8, not of 7")], Standing.JOINING,
                      id="another node than that of the grant"),
         pytest.param([(0, connected(1)), (7_000, first(1))], [], Standing.WAITING,
                      id="an answer too old for a lease grants nothing"),
         pytest.param([*LEADING, (20, lost(2)), (30, connected(3, session=2)), (40, first(2, epoch=7))],
                      [OVER], Standing.OUTSIDE, id="an epoch that does not grow is not led"),
         pytest.param([*LEADING, (20, lost(2)), (30, connected(3, session=2)), (40, first(2, epoch=9))],
-                     [OVER, Grant(LeaderEpoch(9))], Standing.LEADING, id="granted again, of a larger epoch"),
-        pytest.param([*LEADING, (20, Closed())], [Revoke("the election was closed")], Standing.CLOSED,
-                     id="closed while it leads"),
+                     [OVER, GrantLeadership(LeaderEpoch(9))], Standing.LEADING,
+                     id="granted again, of a larger epoch"),
+        pytest.param([*LEADING, (20, Closed())], [RevokeLeadership("the election was closed")],
+                     Standing.CLOSED, id="closed while it leads"),
         pytest.param([*WAITING, (20, Closed()), (30, connected(2)), (40, first(2)), (50, CHECK)], [],
                      Standing.CLOSED, id="nothing follows the end"),
         # connected, suspended and connected in quick succession (kazoo#170), reported late or repeatedly
@@ -153,7 +161,7 @@ SILENT = Revoke("no contact to the service for 7000 ms")
 )  # fmt: skip
 def test_the_contender(story: Story, then: list[Command], standing: Standing) -> None:
     machine, commands = after(story)
-    granted = [Grant(LeaderEpoch(7))] if story[:2] == LEADING else []
+    granted = [GrantLeadership(LeaderEpoch(7))] if story[:2] == LEADING else []
     assert to_contender([command for each in commands for command in each]) == [*granted, *then]
     assert machine.standing is standing
 
@@ -194,15 +202,15 @@ def test_the_service(story: Story, then: list[Command]) -> None:
 
 def test_timers_are_set_with_each_look_and_each_contact() -> None:
     _, [join, grant] = after(LEADING)
-    assert join == [JoinElection(1), SetTimer(Timer.CHECK, 1_000)]
-    assert grant == [SetTimer(Timer.LEASE, 7_000), Grant(LeaderEpoch(7))]
+    assert join == [JoinElection(1), SetLeadershipTimer(LeadershipTimer.CHECK, 1_000)]
+    assert grant == [SetLeadershipTimer(LeadershipTimer.LEASE, 7_000), GrantLeadership(LeaderEpoch(7))]
 
 
 def test_the_lease_is_known_before_the_grant_and_over_after_the_revocation() -> None:
     machine, _ = after(LEADING)
     assert machine.lease_ends_ms == 7_000
     [suspend, cancel] = machine.handle(suspended(2), 20)
-    assert (suspend, cancel) == (Suspend(), CancelTimer(Timer.CHECK))
+    assert (suspend, cancel) == (Suspend(), CancelLeadershipTimer(LeadershipTimer.CHECK))
     assert machine.lease_ends_ms == 7_000
     machine.handle(lost(3), 30)
     assert machine.lease_ends_ms is None

@@ -15,24 +15,24 @@ from unistream.core.leadership import (
     Closed,
     Command,
     ConnectionChanged,
+    ConnectionState,
     Event,
-    Grant,
+    GrantLeadership,
     JoinElection,
     LeadershipMachine,
+    LeadershipTimer,
+    LeadershipTimerFired,
     LeaveElection,
-    Link,
     LookFailed,
     NodeBehind,
     NodeFirst,
     NodeGone,
     QueueChanged,
     Resume,
-    Revoke,
-    SetTimer,
+    RevokeLeadership,
+    SetLeadershipTimer,
     Standing,
     Suspend,
-    Timer,
-    TimerFired,
 )
 
 TIMEOUT_MS = 8_000
@@ -92,7 +92,7 @@ class Process:
     heard: list[Event] = field(default_factory=list)
     kept: list[Event] = field(default_factory=list)  # delivered; may come again
     orders: list[Command] = field(default_factory=list)
-    timers: dict[Timer, int] = field(default_factory=dict)
+    timers: dict[LeadershipTimer, int] = field(default_factory=dict)
     epoch: LeaderEpoch | None = None
     may_decide: bool = False
     removed: bool = False
@@ -120,18 +120,18 @@ class Election(RuleBasedStateMachine):
             return
         if process.session not in self.service.alive:
             if process.session:
-                self._change(process, Link.LOST)
+                self._change(process, ConnectionState.LOST)
             process.session = self.service.next()
         process.linked = True
         self.service.alive[process.session] = self.service.now_ms
-        self._change(process, Link.CONNECTED)
+        self._change(process, ConnectionState.CONNECTED)
 
     @rule(who=contenders)
     def disconnect(self, who: int) -> None:
         process = self.processes[who]
         if process.linked and not process.frozen:
             process.linked = False
-            self._change(process, Link.SUSPENDED)
+            self._change(process, ConnectionState.SUSPENDED)
 
     @rule(who=contenders)
     def cut_without_a_word(self, who: int) -> None:
@@ -181,7 +181,9 @@ class Election(RuleBasedStateMachine):
         process = self.processes[who]
         process.heard = [event for event in process.heard if isinstance(event, ConnectionChanged)]
 
-    @rule(who=contenders, event=st.sampled_from([QueueChanged(), *map(TimerFired, Timer)]))
+    @rule(
+        who=contenders, event=st.sampled_from([QueueChanged(), *map(LeadershipTimerFired, LeadershipTimer)])
+    )
     def hear_what_was_never_said(self, who: int, event: Event) -> None:
         if not self.processes[who].frozen:
             self._handle(self.processes[who], event)
@@ -243,7 +245,7 @@ class Election(RuleBasedStateMachine):
 
     # --- the client -------------------------------------------------------------------------------
 
-    def _change(self, process: Process, link: Link) -> None:
+    def _change(self, process: Process, link: ConnectionState) -> None:
         process.changes += 1
         process.heard.append(
             ConnectionChanged(
@@ -255,12 +257,12 @@ class Election(RuleBasedStateMachine):
         for timer, at_ms in list(process.timers.items()):
             if at_ms <= self.service.now_ms and process.timers.get(timer) == at_ms:
                 del process.timers[timer]
-                self._handle(process, TimerFired(timer))
+                self._handle(process, LeadershipTimerFired(timer))
 
     def _handle(self, process: Process, event: Event) -> None:
         for command in process.machine.handle(event, self.service.now_ms):
             match command:
-                case Grant(epoch):
+                case GrantLeadership(epoch):
                     self.granted.append(epoch)
                     process.epoch, process.may_decide, process.removed = epoch, True, False
                 case Suspend():
@@ -270,10 +272,10 @@ class Election(RuleBasedStateMachine):
                     assert not process.may_decide
                     assert process.epoch is not None
                     process.may_decide = True
-                case Revoke():
+                case RevokeLeadership():
                     assert process.epoch is not None
                     process.epoch, process.may_decide, process.removed = None, False, False
-                case SetTimer(timer, at_ms):
+                case SetLeadershipTimer(timer, at_ms):
                     process.timers[timer] = at_ms
                 case JoinElection() | CheckNode() | LeaveElection():
                     process.orders.append(command)

@@ -47,7 +47,7 @@ class Cluster:
         self.up: set[str] = set()
         self.probing: set[str] = set()
         self.granted: dict[tuple[str, str], str] = {}
-        self.unfulfillable: list[rm.SlotsUnfulfillable] = []
+        self.unfulfillable: list[rm.RefuseSlots] = []
         self.losses: list[rm.AnnounceLoss] = []
         self.tick()
 
@@ -62,7 +62,7 @@ class Cluster:
                     self.probing.add(worker)
                 case rm.GrantSlots(job=job, leases=leases):
                     self.granted |= {(job, lease.request): lease.task_manager for lease in leases}
-                case rm.SlotsUnfulfillable():
+                case rm.RefuseSlots():
                     self.unfulfillable.append(command)
                 case rm.AnnounceLoss(task_manager=worker) | rm.StopWorker(task_manager=worker):
                     if isinstance(command, rm.AnnounceLoss):

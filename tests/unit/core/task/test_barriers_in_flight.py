@@ -22,7 +22,7 @@ from unistream.core.task import (
 )
 from unistream.core.task.barriers import AbortReason
 from unistream.model.codec import decode_event, encode_event
-from unistream.model.elements import Alignment, CheckpointBarrier
+from unistream.model.elements import AlignmentType, CheckpointBarrier
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
 from unistream.model.in_flight import InFlightHandle, InFlightRun
@@ -35,7 +35,7 @@ TIMEOUT = "execution.checkpointing.aligned-checkpoint-timeout"
 
 
 def barrier(
-    number: int, alignment: Alignment = Alignment.ALIGNED, timeout: int | None = None
+    number: int, alignment: AlignmentType = AlignmentType.ALIGNED, timeout: int | None = None
 ) -> CheckpointBarrier:
     return CheckpointBarrier(CheckpointId(number), 0, alignment=alignment, timeout_ms=timeout)
 
@@ -46,7 +46,7 @@ def barrier(
         pytest.param({}, BarrierAligner, barrier(1), id="aligned"),
         pytest.param({MODE: "AT_LEAST_ONCE"}, BarrierTracker, barrier(1), id="at least once"),
         pytest.param(
-            {UNALIGNED: "true"}, AlternatingAligner, barrier(1, Alignment.UNALIGNED), id="unaligned"
+            {UNALIGNED: "true"}, AlternatingAligner, barrier(1, AlignmentType.UNALIGNED), id="unaligned"
         ),
         pytest.param(
             {UNALIGNED: "true", TIMEOUT: "2 s"}, AlternatingAligner, barrier(1, timeout=2_000), id="in time"
@@ -85,13 +85,13 @@ def test_unaligned_at_least_once_is_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "there", "behind"),
     [
-        (barrier(1), Alignment.ALIGNED, Alignment.ALIGNED),
-        (barrier(1, Alignment.UNALIGNED), Alignment.FORCED, Alignment.UNALIGNED),
-        (barrier(1, timeout=5), Alignment.FORCED, Alignment.ALIGNED),
+        (barrier(1), AlignmentType.ALIGNED, AlignmentType.ALIGNED),
+        (barrier(1, AlignmentType.UNALIGNED), AlignmentType.FORCED, AlignmentType.UNALIGNED),
+        (barrier(1, timeout=5), AlignmentType.FORCED, AlignmentType.ALIGNED),
     ],
 )
 def test_a_barrier_keeps_its_place_on_an_edge_and_goes_on_as_before(
-    given: CheckpointBarrier, there: Alignment, behind: Alignment
+    given: CheckpointBarrier, there: AlignmentType, behind: AlignmentType
 ) -> None:
     assert given.in_place().alignment is there
     assert not given.in_place().may_time_out
@@ -101,13 +101,13 @@ def test_a_barrier_keeps_its_place_on_an_edge_and_goes_on_as_before(
 
 def test_an_abort_from_outside_ends_what_is_persisted() -> None:
     handler = AlternatingAligner(2)
-    handler.on_barrier(0, barrier(1, Alignment.UNALIGNED), 0)
+    handler.on_barrier(0, barrier(1, AlignmentType.UNALIGNED), 0)
     assert [handler.persists(0), handler.persists(1)] == [False, True]
     cancelled = Abort(CheckpointId(1), AbortReason.CANCELLED)
     assert handler.cancel(CheckpointId(1)) == [StopPersisting(CheckpointId(1)), cancelled]
     assert not handler.persists(1)
     assert handler.cancel(CheckpointId(1)) == []
-    assert handler.on_barrier(1, barrier(1, Alignment.UNALIGNED), 0) == []
+    assert handler.on_barrier(1, barrier(1, AlignmentType.UNALIGNED), 0) == []
 
 
 def test_an_announced_barrier_overtakes_at_the_timeout_and_not_before() -> None:
@@ -121,7 +121,7 @@ def test_an_announced_barrier_overtakes_at_the_timeout_and_not_before() -> None:
 
 def test_an_announced_barrier_that_waits_for_nothing_overtakes_at_once() -> None:
     handler = AlternatingAligner(2)
-    overtaking = barrier(1, Alignment.UNALIGNED)
+    overtaking = barrier(1, AlignmentType.UNALIGNED)
     assert handler.on_announcement(0, overtaking) == [Prioritize(0)]
     assert handler.on_announcement(1, overtaking) == [Prioritize(1)]
     assert handler.on_barrier(0, overtaking, 0) == [StartPersisting(CheckpointId(1)), Trigger(overtaking)]

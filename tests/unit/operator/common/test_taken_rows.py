@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from unistream.model.columns.column_forms import ValueRefused
-from unistream.operator.common import BaseOperator, Place, RowSchema
+from unistream.operator.common import BaseOperator, CurrentRow, RowSchema
 from unistream.operator.process.context import Collector
 
 SCHEMA = pa.schema([("n", pa.int64()), ("tags", pa.list_(pa.string()))])
@@ -25,7 +25,7 @@ class Torn(UserDict[str, int]):
 
 @pytest.mark.parametrize("schema", [pytest.param(NESTED, id="declared"), pytest.param(None, id="inferred")])
 def test_a_function_may_go_on_after_a_row_that_could_not_be_copied(schema: pa.Schema | None) -> None:
-    rows, place = RowSchema(schema), Place()
+    rows, place = RowSchema(schema), CurrentRow()
     taken = rows.taken(place)
     for place.position, at in enumerate([{"x": 1}, Torn(x=2), {"x": 3}]):
         try:
@@ -45,8 +45,8 @@ def test_a_function_may_go_on_after_a_row_that_could_not_be_copied(schema: pa.Sc
         pytest.param(["fitted", "place", "note", "append0", "copy0", "take", "make"], id="of the code"),
     ],
 )
-@pytest.mark.parametrize("place", [None, Place()], ids=["not noted", "noted"])
-def test_a_name_is_only_a_name(names: list[str], place: Place | None) -> None:
+@pytest.mark.parametrize("place", [None, CurrentRow()], ids=["not noted", "noted"])
+def test_a_name_is_only_a_name(names: list[str], place: CurrentRow | None) -> None:
     rows = RowSchema(pa.schema([(name, pa.list_(pa.int64())) for name in names]))
     taken = rows.taken(place)
     row = {name: [position] for position, name in enumerate(names)}

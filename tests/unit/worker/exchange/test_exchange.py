@@ -15,7 +15,7 @@ from unistream.base.limits import BATCH_ROWS_MAX, LOCAL_QUEUE_BATCHES, MIB
 from unistream.core.task import BarrierAligner
 from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import (
-    Alignment,
+    AlignmentType,
     Batch,
     CheckpointBarrier,
     Element,
@@ -181,7 +181,9 @@ def test_broadcast_and_global(ship: Ship, rows: list[int]) -> None:
 def test_no_barrier_overtakes_what_a_sink_has_prepared(committables: bool, first: str) -> None:
     partition, _ = _partition(Ship.GLOBAL, 1, committables=committables)
     partition.emit(batch_of(3))
-    overtaken = partition.send_barrier(CheckpointBarrier(CheckpointId(1), 0, alignment=Alignment.UNALIGNED))
+    overtaken = partition.send_barrier(
+        CheckpointBarrier(CheckpointId(1), 0, alignment=AlignmentType.UNALIGNED)
+    )
     assert bool(overtaken) is not committables
     elements = _read(partition, 0)
     assert isinstance(elements[0], Batch if first == "rows" else CheckpointBarrier)

@@ -7,7 +7,7 @@ import pyarrow as pa
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MAX_WATERMARK
 from unistream.model.elements import (
-    Alignment,
+    AlignmentType,
     Batch,
     CheckpointBarrier,
     EndOfData,
@@ -17,7 +17,7 @@ from unistream.model.elements import (
 from unistream.worker.exchange import Announcement
 from unistream.worker.exchange.remote_queue import RemoteQueue
 
-UNALIGNED = CheckpointBarrier(CheckpointId(1), 0, alignment=Alignment.UNALIGNED)
+UNALIGNED = CheckpointBarrier(CheckpointId(1), 0, alignment=AlignmentType.UNALIGNED)
 IN_TIME = CheckpointBarrier(CheckpointId(1), 0, timeout_ms=5)
 ONE, TWO, THREE = (Batch(pa.record_batch({"n": [n]})) for n in (1, 2, 3))
 
