@@ -10,8 +10,9 @@ import msgspec
 JobId = NewType("JobId", str)
 """32 hex digits, as Flink's JobID."""
 LineageId = NewType("LineageId", str)
-"""Names the chain of checkpoints that a job restores from; made once at a fresh start and carried
-by every checkpoint. Part of each commit's identity, so that a fresh start never collides."""
+"""The id of a line of jobs, each of which restores from a snapshot of the one before it (`port.line`); made
+once at a fresh start and carried by every checkpoint. Part of each commit's identity, so that a fresh start
+never collides."""
 VertexId = NewType("VertexId", str)
 """32 hex digits, derived from the uid of the head operator."""
 EdgeId = NewType("EdgeId", str)

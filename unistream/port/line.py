@@ -1,9 +1,9 @@
 """Which job may commit to the output of a sink. Pure.
 
-Jobs that start from each other's snapshots are a *line*: they share the lineage of the first one. The
-target of a sink records which line writes it and, with each commit, which job of the line took the last
-checkpoint in it, and which one that is. The commit and its record are one atomic step, made on exactly the
-record that was looked at, so of two jobs that could both go on exactly one does.
+Jobs that start from each other's snapshots are a *line*: they share the id that the first one made, their
+`lineage`. The target of a sink records which line writes it and, with each commit, which job of the line took
+the last checkpoint in it, and which one that is. The commit and its record are one atomic step, made on
+exactly the record that was looked at, so of two jobs that could both go on exactly one does.
 
     target has                                     the job
     no line                                        begins one, with its first commit

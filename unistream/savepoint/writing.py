@@ -1,6 +1,6 @@
 """Savepoints made of tables: to start a job with state that it has not computed, or with changed state.
 
-    SavepointWriter(...)            from scratch; the job begins a new lineage
+    SavepointWriter(...)            from scratch; the job begins a new line
     SavepointWriter.change(old)     all of `old`, except for what is replaced or left out
 
     every state ── rows by key group ── cut into parts ──► files ──► the manifest, last
@@ -106,7 +106,7 @@ class SavepointWriter:
     ) -> SavepointWriter:
         """Begins with the content of `old`. The new savepoint is self-contained: the old one may be removed.
 
-        It keeps job, lineage and checkpoint id, so that sinks detect commits after it.
+        It keeps job, line of jobs and checkpoint id, so that sinks detect commits after it.
 
         Args:
             old: The savepoint, or its directory.

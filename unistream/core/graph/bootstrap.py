@@ -23,7 +23,7 @@ from unistream.model.graph import HISTORY, JobGraph, SourceInfo
 from unistream.model.messages import Split
 
 BOOTSTRAP_CHECKPOINT: Final = CheckpointId(1)
-"""The id of the savepoint: the first snapshot of a new lineage."""
+"""The id of the savepoint: the first snapshot of a new line of jobs."""
 
 FENCE_OPTION: Final = "fence"
 FENCE_COLUMN_OPTION: Final = "fence_column"
