@@ -11,7 +11,14 @@ from sqlalchemy import ColumnElement, Row, case, func, select
 from unistream.base.ids import AttemptId, ClusterId, JobId, LeaderEpoch, VertexId
 from unistream.metadata import tables as t
 from unistream.metadata.database import MetadataDatabase, storable, without
-from unistream.port.metadata import ArchiveRecord, AttemptLine, HistoryPlace, JobLine, JobRecord, PastJobs
+from unistream.port.metadata import (
+    ArchiveRecord,
+    AttemptHistoryRow,
+    HistoryPlace,
+    JobHistoryRow,
+    JobRecord,
+    PastJobs,
+)
 
 TERMINAL_STATES = ("FINISHED", "CANCELED", "FAILED", "SUSPENDED")
 FAILED = "FAILED"
@@ -29,7 +36,7 @@ _LAST_ERROR = (
 _FAILURE = case((t.jobs.c.state == FAILED, _LAST_ERROR)).label("failure")
 
 
-def read_history(database: MetadataDatabase, limit: int) -> Sequence[JobLine]:
+def read_history(database: MetadataDatabase, limit: int) -> Sequence[JobHistoryRow]:
     """See `MetadataStore.history`. Subtasks of an archive that is not of the job's last end do not count."""
     j, a = t.jobs.c, t.archives.c
     of_its_end = (a.job == j.job) & (a.ended_ms == j.ended_ms)
@@ -40,7 +47,7 @@ def read_history(database: MetadataDatabase, limit: int) -> Sequence[JobLine]:
 
 def search_history(
     database: MetadataDatabase, wanted: PastJobs, limit: int, before: HistoryPlace | None
-) -> Sequence[JobLine]:
+) -> Sequence[JobHistoryRow]:
     """See `MetadataStore.search`."""
     j, a = t.jobs.c, t.archives.c
     of_its_end = (a.job == j.job) & (a.ended_ms == j.ended_ms)
@@ -76,9 +83,9 @@ def _conditions(wanted: PastJobs) -> Iterator[ColumnElement[bool]]:
         yield func.coalesce(j.ended_ms, j.changed_ms) >= wanted.since_ms
 
 
-def _line(row: Row[Any], *left_out: str) -> JobLine:
+def _line(row: Row[Any], *left_out: str) -> JobHistoryRow:
     tasks = msgspec.json.decode(row.tasks, type=dict[str, int]) if row.tasks else {}
-    return JobLine(JobRecord(**without(row, "tasks", "failure", *left_out)), tasks, row.failure)
+    return JobHistoryRow(JobRecord(**without(row, "tasks", "failure", *left_out)), tasks, row.failure)
 
 
 def read_unended(database: MetadataDatabase, cluster: ClusterId, limit: int) -> Sequence[JobRecord]:
@@ -110,12 +117,12 @@ def read_archive(database: MetadataDatabase, job: JobId) -> ArchiveRecord | None
     return ArchiveRecord(**{**row, "tasks": msgspec.json.decode(row["tasks"], type=dict[str, int])})
 
 
-def read_attempts(database: MetadataDatabase, job: JobId, limit: int) -> Sequence[AttemptLine]:
+def read_attempts(database: MetadataDatabase, job: JobId, limit: int) -> Sequence[AttemptHistoryRow]:
     """See `MetadataStore.attempts`."""
     a = t.attempts.c
     of_job = select(t.attempts).where(a.job == job).order_by(a.vertex, a.subtask, a.attempt).limit(limit)
     return [
-        AttemptLine(
+        AttemptHistoryRow(
             attempt=AttemptId(job, VertexId(row.vertex), row.subtask, row.attempt),
             state=row.state,
             task_manager=row.task_manager,

@@ -29,7 +29,7 @@ from unistream.port.metadata import (
     STATE_EVENT,
     ArchiveRecord,
     AttemptChange,
-    AttemptLine,
+    AttemptHistoryRow,
     CheckpointTotals,
     ClusterRecord,
     CommitRecord,
@@ -37,7 +37,7 @@ from unistream.port.metadata import (
     EventRecord,
     ExceptionRecord,
     HistoryPlace,
-    JobLine,
+    JobHistoryRow,
     JobRecord,
     OutboxRecord,
     PastJobs,
@@ -214,13 +214,13 @@ class SqlMetadataStore:
             page = page.where((c.submitted_ms < before.submitted_ms) | older)
         return [_job(row) for row in self._database.rows(page)]
 
-    def history(self, limit: int = PAGE_ROWS) -> Sequence[JobLine]:
+    def history(self, limit: int = PAGE_ROWS) -> Sequence[JobHistoryRow]:
         """See the port."""
         return history.read_history(self._database, limit)
 
     def search(
         self, wanted: PastJobs, limit: int = PAGE_ROWS, before: HistoryPlace | None = None
-    ) -> Sequence[JobLine]:
+    ) -> Sequence[JobHistoryRow]:
         """See the port."""
         return history.search_history(self._database, wanted, limit, before)
 
@@ -280,7 +280,7 @@ class SqlMetadataStore:
             changed["task_manager"] = first["task_manager"] = places[-1]
         self._database.upsert(connection, t.attempts, key, changed, epoch, first=first)
 
-    def attempts(self, job: JobId, limit: int = ATTEMPTS_READ_MAX) -> Sequence[AttemptLine]:
+    def attempts(self, job: JobId, limit: int = ATTEMPTS_READ_MAX) -> Sequence[AttemptHistoryRow]:
         """See the port."""
         return history.read_attempts(self._database, job, limit)
 

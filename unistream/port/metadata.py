@@ -112,8 +112,8 @@ class ArchiveRecord(msgspec.Struct, frozen=True, kw_only=True):
     content: str
 
 
-class JobLine(NamedTuple):
-    """One line of the history: a job without its graph, its subtasks by state when it ended, and the last
+class JobHistoryRow(NamedTuple):
+    """One row of the history: a job without its graph, its subtasks by state when it ended, and the last
     error of one that has failed: ``KIND: MESSAGE``."""
 
     record: JobRecord
@@ -232,7 +232,7 @@ class AttemptChange(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
 
 
-class AttemptLine(NamedTuple):
+class AttemptHistoryRow(NamedTuple):
     """An attempt as it was last recorded."""
 
     attempt: AttemptId
@@ -326,12 +326,12 @@ class MetadataStore(Protocol):
     def jobs(self, limit: int = PAGE_ROWS, before: JobRecord | None = None) -> Sequence[JobRecord]:
         """Records of jobs, the newest first; `before`: the last one of the page before."""
 
-    def history(self, limit: int = PAGE_ROWS) -> Sequence[JobLine]:
+    def history(self, limit: int = PAGE_ROWS) -> Sequence[JobHistoryRow]:
         """Jobs of all clusters, newest first."""
 
     def search(
         self, wanted: PastJobs, limit: int = PAGE_ROWS, before: HistoryPlace | None = None
-    ) -> Sequence[JobLine]:
+    ) -> Sequence[JobHistoryRow]:
         """Jobs of all clusters, newest first, with their graphs; `before`: the last one of the page
         before."""
 
@@ -353,7 +353,7 @@ class MetadataStore(Protocol):
     def record_attempts(self, changes: Sequence[AttemptChange], epoch: LeaderEpoch) -> None:
         """Upserts by attempt id in one transaction for each job; `changes` of an attempt are in order."""
 
-    def attempts(self, job: JobId, limit: int = ATTEMPTS_READ_MAX) -> Sequence[AttemptLine]:
+    def attempts(self, job: JobId, limit: int = ATTEMPTS_READ_MAX) -> Sequence[AttemptHistoryRow]:
         """The attempts of a job, by vertex, subtask and number."""
 
     def record_checkpoint(self, job: JobId, record: CheckpointFigures, epoch: LeaderEpoch) -> None:

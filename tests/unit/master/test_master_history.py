@@ -27,7 +27,7 @@ from unistream.master.store.job_store import JobStore
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model import messages as mm
 from unistream.model.stored_job import StoredResult
-from unistream.port.metadata import ArchiveRecord, AttemptLine, ClusterRecord, JobRecord
+from unistream.port.metadata import ArchiveRecord, AttemptHistoryRow, ClusterRecord, JobRecord
 
 Make = Callable[..., Any]
 OURS, OTHER = ClusterId("a" * 32), ClusterId("b" * 32)
@@ -331,7 +331,7 @@ def test_tasks_whose_end_was_not_recorded_ended_with_their_job(job_state: str, f
     pipeline = graph(parallelism=1)
     source, sink = pipeline.vertices
     lines = [
-        AttemptLine(AttemptId(JOBS[0], vertex.id, 0, 3), state, "tm", 1, 2)
+        AttemptHistoryRow(AttemptId(JOBS[0], vertex.id, 0, 3), state, "tm", 1, 2)
         for vertex, state in ((source, "FAILED"), (sink, "RUNNING"))
     ]
     found = recorded_subtasks(pipeline, lines, job_state)

@@ -14,7 +14,7 @@ from unistream.base.ids import AttemptId, JobId, LineageId, VertexId
 from unistream.master.job.journal import changed_widths
 from unistream.master.shown.timeline import executions_of, states_of
 from unistream.model.job_info import JobInfo
-from unistream.port.metadata import RESCALE_EVENT, STATE_EVENT, AttemptLine, EventRecord
+from unistream.port.metadata import RESCALE_EVENT, STATE_EVENT, AttemptHistoryRow, EventRecord
 
 JOB = JobId("a" * 32)
 INFO = JobInfo(job=JOB, name="n", lineage=LineageId("l"), state="RUNNING", target="mini", submitted_ms=10)
@@ -56,9 +56,9 @@ def test_states(changes: dict[str, Any], events: list[EventRecord], wanted: list
     assert [(one.at_ms, one.state) for one in found] == wanted
 
 
-def line(index: int, attempt: int, state: str, started_ms: int, updated_ms: int) -> AttemptLine:
+def line(index: int, attempt: int, state: str, started_ms: int, updated_ms: int) -> AttemptHistoryRow:
     of = AttemptId(JOB, VertexId("v"), index, attempt)
-    return AttemptLine(of, state, None, started_ms, updated_ms)
+    return AttemptHistoryRow(of, state, None, started_ms, updated_ms)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,9 @@ def line(index: int, attempt: int, state: str, started_ms: int, updated_ms: int)
     ],
 )
 def test_executions(
-    lines: list[AttemptLine], job_ended_ms: int | None, wanted: list[tuple[int, int, str, int, int | None]]
+    lines: list[AttemptHistoryRow],
+    job_ended_ms: int | None,
+    wanted: list[tuple[int, int, str, int, int | None]],
 ) -> None:
     found = executions_of(lines, None, job_ended_ms)
     assert [(o.attempt, o.subtasks, o.state, o.started_ms, o.ended_ms) for o in found] == wanted

@@ -33,10 +33,10 @@ from unistream.model.messages import TaskFailure
 from unistream.model.stored_job import StoredResult
 from unistream.port.metadata import (
     STATE_EVENT,
-    AttemptLine,
+    AttemptHistoryRow,
     CheckpointTotals,
     ClusterRecord,
-    JobLine,
+    JobHistoryRow,
     JobRecord,
     MetadataStore,
     SinkTotals,
@@ -155,7 +155,7 @@ def last_seen_ms(record: JobRecord, cluster: ClusterRecord | None) -> int:
     return max(cluster.ended_ms or cluster.heartbeat_ms, record.changed_ms)
 
 
-def summary_from_line(line: JobLine, cluster: ClusterRecord | None, now_ms: int) -> JobSummary:
+def summary_from_line(line: JobHistoryRow, cluster: ClusterRecord | None, now_ms: int) -> JobSummary:
     """One line of a list, from the database."""
     record = line.record
     state = recorded_state(record, cluster, now_ms)
@@ -255,7 +255,7 @@ def _state_times(record: JobRecord, store: MetadataStore) -> dict[str, int]:
 
 
 def recorded_subtasks(
-    graph: JobGraph, attempts: Sequence[AttemptLine], job_state: str
+    graph: JobGraph, attempts: Sequence[AttemptHistoryRow], job_state: str
 ) -> tuple[SubtaskInfo, ...]:
     """The newest attempt of each subtask that the graph has, as it was last recorded. Those of a job that has
     finished have finished, also if that was not recorded, or if a master that led no more recorded that they

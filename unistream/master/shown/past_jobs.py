@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from unistream.base.ids import ClusterId, JobId, OperatorUid
 from unistream.master.shown.history import summary_from_line
 from unistream.model.job_info import JobSummary
-from unistream.port.metadata import ClusterRecord, HistoryPlace, JobLine, MetadataStore, PastJobs
+from unistream.port.metadata import ClusterRecord, HistoryPlace, JobHistoryRow, MetadataStore, PastJobs
 
 LOOKS_MAX: Final = 5  # into the database for one page, if a text is in graphs but in no table
 
@@ -57,12 +57,12 @@ def search_past_jobs(
     return JobsPage(jobs=tuple(found), next=None if before is None else cursor(before), now_ms=now_ms)
 
 
-def _place(line: JobLine) -> HistoryPlace:
+def _place(line: JobHistoryRow) -> HistoryPlace:
     return HistoryPlace(line.record.submitted_ms, line.record.job)
 
 
 def _hit(
-    line: JobLine, wanted: PastJobs, clusters: Mapping[ClusterId, ClusterRecord], now_ms: int
+    line: JobHistoryRow, wanted: PastJobs, clusters: Mapping[ClusterId, ClusterRecord], now_ms: int
 ) -> Iterable[JobSummary]:
     """Nothing if only another part of its graph has the text that one of its tables should have."""
     writes = writes_of(line.record.graph_json)

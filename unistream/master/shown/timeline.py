@@ -18,7 +18,7 @@ from unistream.port.metadata import (
     PAGE_ROWS,
     RESCALE_EVENT,
     STATE_EVENT,
-    AttemptLine,
+    AttemptHistoryRow,
     CommitRecord,
     EventRecord,
     JobRecord,
@@ -154,18 +154,18 @@ def states_of(info: JobInfo, events: Iterable[EventRecord]) -> tuple[StateMoment
 
 
 def executions_of(
-    attempts: Iterable[AttemptLine], graph: JobGraph | None, job_ended_ms: int | None
+    attempts: Iterable[AttemptHistoryRow], graph: JobGraph | None, job_ended_ms: int | None
 ) -> tuple[ExecutionSpan, ...]:
     """One span for each vertex and number of attempts, by its beginning."""
     names = {} if graph is None else {vertex.id: vertex.name for vertex in graph.vertices}
-    together: dict[tuple[VertexId, int], list[AttemptLine]] = {}
+    together: dict[tuple[VertexId, int], list[AttemptHistoryRow]] = {}
     for one in attempts:
         together.setdefault((one.attempt.vertex, one.attempt.attempt), []).append(one)
     spans = [_span(lines, names.get(vertex, vertex), job_ended_ms) for (vertex, _), lines in together.items()]
     return tuple(sorted(spans, key=lambda span: (span.started_ms, span.vertex_name, span.attempt)))
 
 
-def _span(lines: Sequence[AttemptLine], name: str, job_ended_ms: int | None) -> ExecutionSpan:
+def _span(lines: Sequence[AttemptHistoryRow], name: str, job_ended_ms: int | None) -> ExecutionSpan:
     states = {line.state for line in lines}
     goes_on = bool(states - _OVER)
     return ExecutionSpan(

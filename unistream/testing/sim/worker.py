@@ -35,7 +35,7 @@ from unistream.testing.sim.streams import SimDataClient, Streams
 from unistream.testing.sim.task import SimTask
 from unistream.testing.sim.world import Process, VirtualClock, World
 from unistream.worker.exchange import PartitionKey, spill_roots
-from unistream.worker.process import Exit, MasterLine, Member, TaskManager, WorkerPorts, WorkerStores
+from unistream.worker.process import Exit, MasterConnection, Member, TaskManager, WorkerPorts, WorkerStores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +175,7 @@ class SimWorker:
             exit=exit_,
             server=self._listen,
             data=SimDataClient(around.streams, self.process, config.get(PARTITION_REQUEST_TIMEOUT)),
-            master=MasterLine(register=register, reports=reports, lease=self._lease),
+            master=MasterConnection(register=register, reports=reports, lease=self._lease),
             stores=WorkerStores(
                 blocking=self._blocking,
                 state_folder=_Local(Path(around.world.scratch, spec.id, "state")),

@@ -9,6 +9,6 @@ from __future__ import annotations
 
 from unistream.worker.process.ending import Ending, Exit
 from unistream.worker.process.entry_point import RELEASED, main, run_standalone, run_task_manager
-from unistream.worker.process.ports import MasterLine, Member, WorkerPorts, WorkerStores
+from unistream.worker.process.ports import MasterConnection, Member, WorkerPorts, WorkerStores
 from unistream.worker.process.services import Services, default_services, worker_ports
 from unistream.worker.process.task_manager import TaskManager

@@ -107,7 +107,7 @@ Register = Callable[[RegisterTaskManager, Callable[[Answer], None]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MasterLine:
+class MasterConnection:
     """The connection to the master.
 
     Attributes:
@@ -161,7 +161,7 @@ class WorkerPorts:
     exit: Exit
     server: Callable[[ControlHandler, PartitionSource], Server]
     data: DataClient
-    master: MasterLine
+    master: MasterConnection
     stores: WorkerStores
     code: CodeStore
     new_task: NewTask

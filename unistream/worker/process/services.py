@@ -33,7 +33,7 @@ from unistream.worker.code import ArtifactCache
 from unistream.worker.exchange import BlockingPartitions, LocalFolder, spill_roots
 from unistream.worker.process.ending import Ending, Exit
 from unistream.worker.process.lease import Lease
-from unistream.worker.process.ports import MasterLine, WorkerPorts, WorkerStores
+from unistream.worker.process.ports import MasterConnection, WorkerPorts, WorkerStores
 from unistream.worker.process.reports import OnSilence, ReportSender, call_patiently, unheard
 from unistream.worker.task import TaskThread
 
@@ -112,7 +112,7 @@ def worker_ports(spec: TaskManagerSpec, services: Services) -> WorkerPorts:
         exit=exit_,
         server=lambda control, partitions: services.server(config.get(JOBMANAGER_BIND), control, partitions),
         data=services.data_client(config),
-        master=_master_line(spec, config, services, exit_, fetching),
+        master=_master_connection(spec, config, services, exit_, fetching),
         stores=WorkerStores(
             blocking=BlockingPartitions(folders, spec.id),
             state_folder=LocalFolder(folders[0]),
@@ -129,9 +129,9 @@ def worker_ports(spec: TaskManagerSpec, services: Services) -> WorkerPorts:
     )
 
 
-def _master_line(
+def _master_connection(
     spec: TaskManagerSpec, config: Configuration, services: Services, exit_: Exit, fetching: ControlClient
-) -> MasterLine:
+) -> MasterConnection:
     """Separate connections, so that a waiting report does not delay heartbeats."""
     clock, patience_ms = services.clock, config.get(HEARTBEAT_TIMEOUT)
     reporting, beating = services.control_client(spec.master), services.control_client(spec.master)
@@ -157,7 +157,7 @@ def _master_line(
         done(answer)
         services.on_registered(spec)
 
-    return MasterLine(
+    return MasterConnection(
         register=register,
         reports=ReportSender(
             reporting,
