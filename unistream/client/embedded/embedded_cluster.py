@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from unistream.base import durable_files
-from unistream.base.closing import Closing
+from unistream.base.closing import Cleanups, Closing
 from unistream.base.config import (
     HA_CLUSTER_ID,
     HA_STORAGE_DIR,
@@ -118,7 +118,7 @@ class EmbeddedCluster(Closing):
         self.failure: UnistreamError | None = None
         self._on_shutdown_request = on_shutdown_request
         self._on_leading = on_leading
-        self._cleanups: list[Callable[[], None]] = []
+        self._cleanups = Cleanups()
         self._tmp_dirs = config.find(TMP_DIRS)
         self._leader: LeaderProcess | None = None
         self._close_lock = threading.Lock()
@@ -134,7 +134,7 @@ class EmbeddedCluster(Closing):
             self._prepare_workdir()
             self._listen(config)
             self._contending = Contending(self._election, self._begin, self._end_with)
-            self._cleanups.append(self._contending.close)
+            self._cleanups.add(self._contending.close)
             self._prepare_to_stand_by(config)
             self._contend()
             if wait:
@@ -210,19 +210,13 @@ class EmbeddedCluster(Closing):
 
     def close(self) -> None:
         """Suspends the jobs, ends all workers and servers, removes the entry; safe to repeat. Checkpoints of
-        suspended jobs stay, and a warning says from which one each can resume."""
-        with self._close_lock:
-            cleanups, self._cleanups = self._cleanups[::-1], []
-            failure: Exception | None = None
-            for cleanup in cleanups:
-                try:
-                    cleanup()
-                except Exception as error:
-                    logger.exception("event=cluster_cleanup_failed step=%r", cleanup)
-                    failure = failure or error
-        _open_clusters.discard(self)
-        if failure is not None:
-            raise failure
+        suspended jobs stay, and a warning says from which one each can resume. All of it is done although
+        something fails; raises the last failure."""
+        try:
+            with self._close_lock:
+                self._cleanups.close()
+        finally:
+            _open_clusters.discard(self)
 
     # --- parts ------------------------------------------------------------------------------------
 
@@ -234,11 +228,11 @@ class EmbeddedCluster(Closing):
             raise ConfigError(
                 f"cannot use {self.workdir} as the cluster's folder: {error.strerror}"
             ) from error
-        self._cleanups.append(self._remove_leftovers)
+        self._cleanups.add(self._remove_leftovers)
         if self.is_elected:  # several masters on one machine have a folder each
-            self._cleanups.append(FolderLock(self.workdir).close)
+            self._cleanups.add(FolderLock(self.workdir).close)
             check_several(self.workdir, self.target)
-        self._cleanups.append(self._clean_workdir)
+        self._cleanups.add(self._clean_workdir)
 
     def _create_election(self, config: Configuration, *, session: bool) -> LeaderElection:
         """Raises ConfigError: its options contradict each other."""
@@ -266,7 +260,7 @@ class EmbeddedCluster(Closing):
         from unistream.client.embedded.master_server import MasterServer
 
         server = MasterServer(config)
-        self._cleanups.append(server.close)
+        self._cleanups.add(server.close)
         self._plan = replace(self._plan, server=server)
 
     def _prepare_to_stand_by(self, config: Configuration) -> None:

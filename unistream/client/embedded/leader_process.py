@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from unistream.base.awake_clock import AwakeClock
 from unistream.base.clock import Clock, SystemClock
-from unistream.base.closing import Closing
+from unistream.base.closing import Cleanups, Closing
 from unistream.base.config import (
     CHECKPOINT_DIR,
     JOBMANAGER_BIND,
@@ -110,7 +110,6 @@ class LeaderProcess(Closing):
 
     Attributes:
         rest_url: Of its REST API, once that listens.
-        has_stepped_down: Its jobs are the next leader's. (After `close` they can still be looked at here.)
 
     Raises:
         ConfigError: it can never lead with this configuration.
@@ -121,22 +120,21 @@ class LeaderProcess(Closing):
         self._plan = plan
         self._election = election
         self._epoch = term.store.epoch
-        self._cleanups: list[Callable[[], None]] = []
+        self._cleanups = Cleanups()
         self._close_lock = threading.Lock()
         self._rest: Future[None] | None = None
         clock = AwakeClock()
-        self._cleanups.append(clock.close)
-        self._lingers = True
+        self._cleanups.add(clock.close)
         self.rest_url: str | None = None
-        self.has_stepped_down = False
+        self._stepped_down_for: str | None = None
         try:
             jobs = JobStore(term.store, FsArtifactStore(plan.artifacts))
-            self._cleanups.append(lambda: plan.on_end(jobs) if term.store.leads() else None)
+            self._cleanups.add(lambda: plan.on_end(jobs) if term.store.leads() else None)
             claim(term.store, jobs, plan.jobs)
             services = _services(plan, clock, election)
             ports = master_ports(services, term.store, term.leadership)
             self.dispatcher = Dispatcher(plan.config, services, ports)
-            self._cleanups.append(self._close_dispatcher)
+            self._cleanups.add(self._end_dispatcher)
             self.dispatcher.recover()
             self._rest = in_background(self._serve, "rest-start")
         except BaseException:
@@ -159,30 +157,27 @@ class LeaderProcess(Closing):
     def step_down(self, reason: str) -> None:
         """Leaves all jobs to the next leader, whom clients look for at once; its workers and servers end."""
         logger.warning("event=leader_steps_down epoch=%s reason=%r", self._epoch, reason)
-        self._lingers, self.has_stepped_down = False, True
-        self._cleanups.insert(0, lambda: self.dispatcher.step_down(reason))
-        self._cleanups.remove(self._close_dispatcher)
+        self._stepped_down_for = reason
         self.close()
 
-    def _close_dispatcher(self) -> None:
-        self.dispatcher.close()
+    @property
+    def has_stepped_down(self) -> bool:
+        """Its jobs are the next leader's. (After `close` they can still be looked at here.)"""
+        return self._stepped_down_for is not None
+
+    def _end_dispatcher(self) -> None:
+        if self._stepped_down_for is None:
+            self.dispatcher.close()
+        else:
+            self.dispatcher.step_down(self._stepped_down_for)
 
     def close(self) -> None:
-        """Suspends the jobs, ends all workers and servers, removes the entry; safe to repeat. Raises the
-        first failure, at the end."""
+        """Suspends the jobs, ends all workers and servers, removes the entry; safe to repeat. All of it is
+        done although something fails; raises the last failure."""
         with contextlib.suppress(Exception):  # it was raised by `ready`
             self.ready()
         with self._close_lock:
-            cleanups, self._cleanups = self._cleanups[::-1], []
-            failure: Exception | None = None
-            for cleanup in cleanups:
-                try:
-                    cleanup()
-                except Exception as error:
-                    logger.exception("event=cluster_cleanup_failed step=%r", cleanup)
-                    failure = failure or error
-        if failure is not None:
-            raise failure
+            self._cleanups.close()
 
     def _serve(self) -> None:
         """Makes the leader known; with REST, once that listens."""
@@ -214,8 +209,8 @@ class LeaderProcess(Closing):
             session=plan.session,
             cluster=self.dispatcher.cluster,
         )
-        self._cleanups.append(lambda: entry.unlink(missing_ok=True))
-        self._cleanups.append(lambda: triggers.linger(LINGER_S) if self._lingers else None)
+        self._cleanups.add(lambda: entry.unlink(missing_ok=True))
+        self._cleanups.add(lambda: None if self.has_stepped_down else triggers.linger(LINGER_S))
 
     def _create_app(self, triggers: Triggers) -> RestApp:
         from unistream.rest.app import create_app
@@ -233,10 +228,10 @@ class LeaderProcess(Closing):
         plan, config = self._plan, self._plan.config
         if plan.server is not None:
             plan.server.lead(create_app())
-            self._cleanups.append(plan.server.stand_by)
+            self._cleanups.add(plan.server.stand_by)
             return plan.server.url
         listener = Listener(config.get(REST_ADDRESS), config.get(REST_PORT))
-        self._cleanups.append(listener.close)
+        self._cleanups.add(listener.close)
 
         def serve(listener: Listener) -> RestServer:
             from unistream.rest.server import RestServer
@@ -244,7 +239,7 @@ class LeaderProcess(Closing):
             return RestServer(create_app(), listener)
 
         server = serve(listener) if plan.session else ServedOnDemand(listener, serve)
-        self._cleanups.append(server.close)
+        self._cleanups.add(server.close)
         return listener.url
 
 
