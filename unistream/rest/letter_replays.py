@@ -128,13 +128,11 @@ class _Begun(msgspec.Struct, frozen=True, kw_only=True):
 class LetterReplaysApi:
     """The handlers that begin a replay and say how far it is."""
 
-    def __init__(
-        self, dispatcher: Dispatcher, triggers: Triggers, limits: ReplayLimits | None = None
-    ) -> None:
+    def __init__(self, dispatcher: Dispatcher, triggers: Triggers) -> None:
         self._dispatcher = dispatcher
         self._triggers = triggers
         self._tables = LetterTables(dispatcher)
-        self._limits = limits or ReplayLimits()
+        self._limits = ReplayLimits()
         self._one = threading.Lock()
         """Held from the question to the submission: else a second replay would take a job that is about to be
         submitted for one that never will be."""

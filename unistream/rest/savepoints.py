@@ -100,11 +100,11 @@ class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class SavepointsApi:
     """The handlers. `now_ms`: the wall clock."""
 
-    def __init__(self, dispatcher: Dispatcher, now_ms: NowMs, limits: QueryLimits | None = None) -> None:
+    def __init__(self, dispatcher: Dispatcher, now_ms: NowMs) -> None:
         self._dispatcher = dispatcher
         self._now_ms = now_ms
         self._points = RestorePoints(dispatcher)
-        self._limits = limits or QueryLimits()
+        self._limits = QueryLimits()
 
     def routes(self, router: APIRouter) -> None:
         router.get("/unistream/jobs/{id_}/state")(self.state)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Final
 
@@ -61,7 +61,6 @@ class FsCheckpointStorage:
     Args:
         root_url: Local path or URL; created when it is first needed.
         fs: The store, instead of the one that the URL names.
-        unique: Makes the random part of savepoint names.
         pause: Waits some seconds before a read is repeated.
 
     Raises:
@@ -73,13 +72,11 @@ class FsCheckpointStorage:
         root_url: str,
         *,
         fs: AbstractFileSystem | None = None,
-        unique: Callable[[], str] = random_name,
         pause: Pause = time.sleep,
     ) -> None:
         self._fs = fs
         self._pause = pause
         self._root = open_location(root_url, fs, pause)
-        self._unique = unique
         self._given_out: set[str] = set()
         self._claimed: dict[str, list[str]] = {}  # directory -> its own files
 
@@ -99,7 +96,7 @@ class FsCheckpointStorage:
         """
         if kind.is_savepoint:
             parent = self._open(target) if target else self._root.below("savepoints")
-            location = parent.below(f"savepoint-{job[:6]}-{self._unique()}")
+            location = parent.below(f"savepoint-{job[:6]}-{random_name()}")
         else:
             location = self._of_job(job).below(f"chk-{checkpoint_id}")
             if location.below(MANIFEST_NAME).size() is not None:
@@ -235,7 +232,7 @@ class FsCheckpointStorage:
         return len(orphans)
 
     def stored_folder(self, job: JobId) -> str:
-        return new_stored_folder(self._of_job(job), self._unique()).url
+        return new_stored_folder(self._of_job(job), random_name()).url
 
     def stored_folders(self, job: JobId) -> Sequence[str]:
         return [folder.url for folder in stored_folders(self._of_job(job))]

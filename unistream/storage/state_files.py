@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -94,10 +94,8 @@ class FsStateWriter:
         directory_url: str,
         *,
         fs: AbstractFileSystem | None = None,
-        unique: Callable[[], str] = random_name,
     ) -> None:
         self._location = open_location(directory_url, fs)
-        self._unique = unique
         self._bytes = AtomicCounter()
 
     @property
@@ -129,7 +127,7 @@ class FsStateWriter:
     def _target(self, name_hint: str) -> Location:
         if _IN_FOLDERS.fullmatch(name_hint) and ".." not in name_hint:
             return self._in_folders(name_hint)
-        return self._location.below(f"state-{_plain(name_hint)}-{self._unique()}{self._unique()}")
+        return self._location.below(f"state-{_plain(name_hint)}-{random_name()}{random_name()}")
 
     def _shared_target(self, name_hint: str) -> Location:
         folder = shared_folder(self._location)
@@ -138,7 +136,7 @@ class FsStateWriter:
         with transient(f"cannot make {folder.url}"):
             folder.fs.makedirs(folder.path, exist_ok=True)
         number = CheckpointId(int(self._location.path.rstrip("/").rpartition("-")[2]))
-        return folder.below(f"{shared_name(number, _plain(name_hint))}-{self._unique()}{self._unique()}")
+        return folder.below(f"{shared_name(number, _plain(name_hint))}-{random_name()}{random_name()}")
 
     def _in_folders(self, name_hint: str) -> Location:
         """`a/b/part.arrow`: a file `part-<random>.arrow` in these folders, which it makes."""
@@ -147,7 +145,7 @@ class FsStateWriter:
         folder = self._location.below(folders)
         if folder.is_local:
             self._make_folders(folder, folders)
-        return folder.below(f"{stem}-{self._unique()}{self._unique()}{dot}{suffix}")
+        return folder.below(f"{stem}-{random_name()}{random_name()}{dot}{suffix}")
 
     def _make_folders(self, folder: Location, folders: str) -> None:
         root = self._location

@@ -19,7 +19,7 @@ from unistream.dagster import UnistreamResource, build_commit_sensor, sink_asset
 from unistream.dagster.run.metadata import SEQ, positions_metadata
 from unistream.dagster.run.stream import CommittedAssets, Written
 from unistream.dagster.sensor.commit_sensor import LOOK_BACK, last_reported
-from unistream.dagster.sensor.commits import OutboxReading, coalesced, read_within
+from unistream.dagster.sensor.commits import OutboxReading, Visible, read_within
 from unistream.metadata import tables
 from unistream.model.job_info import JobInfo
 from unistream.model.positions import SourcePositions
@@ -60,6 +60,12 @@ def commit(
         watermark_ms=watermark,
     )
     return OutboxRecord(seq=seq, job_name=name, lineage=LineageId("line"), commit=made)
+
+
+def coalesced(records: list[OutboxRecord], reported: int) -> dict[dg.AssetKey, Visible]:
+    reading = OutboxReading(by_name(), lambda _key: reported)
+    reading.add(records)
+    return reading.visible()
 
 
 @pytest.mark.parametrize(
@@ -103,7 +109,7 @@ def commit(
 def test_commits_of_an_asset_are_one_event(
     records: list[OutboxRecord], reported: int, expected: dict[dg.AssetKey, tuple[object, ...]]
 ) -> None:
-    found = coalesced(records, by_name(), lambda _key: reported)
+    found = coalesced(records, reported)
     shown = {
         key: (one.rows, one.commits, one.job, one.checkpoint_id, one.table_version, one.seq)
         for key, one in found.items()
@@ -116,7 +122,7 @@ def test_commits_of_an_asset_are_one_event(
 )
 def test_the_lag_is_that_of_the_last_commit(watermark: int | None, lag: int | None) -> None:
     records = [commit(1, 1, 5, watermark=1), commit(10, 2, 6, watermark=watermark)]
-    assert coalesced(records, by_name(), lambda _key: 0)[ORDERS].lag_ms == lag
+    assert coalesced(records, 0)[ORDERS].lag_ms == lag
 
 
 def test_offsets_are_by_what_is_read_and_partition() -> None:

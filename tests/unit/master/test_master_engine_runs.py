@@ -11,7 +11,7 @@ import pytest
 from tests.eventually import WAIT_S
 from tests.unit.master.conftest import Cluster
 from tests.unit.master.test_master_engine import graph, prepared, with_part
-from tests.unit.master.test_master_journal import NOBODY
+from tests.unit.master.test_master_journal import NOBODY, shown
 from unistream.base.ids import EdgeId, JobId, VertexId
 from unistream.core import contract
 from unistream.master.job.engine_runs import EngineRuns
@@ -162,6 +162,6 @@ def test_a_run_of_the_part_alone(lead: Callable[[], Master]) -> None:
     assert run.job.memory_bytes > 0
     for page in "http://driver:4040", None:  # another Spark may have no UI
         run.listener.page(page)
-        assert master.journal.engine_page == page
+        assert shown(master.journal).engine_page == page
     master.perform(contract.CancelRun())
     assert master.engine.cancelled == [master.setup.job]

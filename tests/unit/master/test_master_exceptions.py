@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from unistream.base.ids import AttemptId, JobId, LineageId, OperatorUid, SubtaskId, TaskManagerId, VertexId
-from unistream.core.contract import RecordAttempt, RecordException
+from tests.unit.master.test_master_journal import RECORD
+from unistream.base.ids import AttemptId, JobId, LineageId, OperatorUid, TaskManagerId, VertexId
+from unistream.core.contract import AttemptView, JobView, RecordAttempt, RecordException
 from unistream.master.job.journal import Journal
 from unistream.master.shown.exceptions import recorded_exceptions
 from unistream.model.graph import JobGraph, JobVertex, OperatorInfo
@@ -128,8 +129,10 @@ def test_former_attempts_are_kept_with_their_failure(journal: Journal) -> None:
             RecordAttempt(attempt=attempt(0, number), vertex_name="v", state=state, task_manager=None)
         )
     journal.exception(reported(attempt=attempt(0, 1)))
-    [past] = journal.past_attempts(SubtaskId(VertexId("v"), 0))
-    assert (past.attempt.attempt, past.state, past.failure) == (1, "FAILED", BOOM)
+    running = AttemptView(attempt=attempt(0, 2), state="RUNNING", task_manager=None)
+    view = JobView(graph=GRAPH, state="RUNNING", restarts=2, attempts=(running,))
+    [past] = journal.info(RECORD, view, None).subtasks[0].past
+    assert (past.attempt, past.state, past.failure) == (1, "FAILED", f"{BOOM.kind}: {BOOM.message}")
 
 
 def test_what_the_catalogue_knows_has_names_too() -> None:

@@ -17,7 +17,7 @@ from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, Vert
 from unistream.cli.progress import line
 from unistream.core.contract import JobView
 from unistream.master.job.job_master import JobMaster
-from unistream.master.job.journal import summed
+from unistream.master.job.task_counters import summed
 from unistream.model import messages as mm
 from unistream.model.job_figures import (
     SilentSource,

@@ -22,7 +22,7 @@ from unistream.base.ids import AttemptId, ClusterId, JobId, LeaderEpoch, Lineage
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.service.catalogue import Catalogue
 from unistream.master.service.write_queue import ARCHIVES_BYTES_MAX, Entry, Kind, WriteQueue
-from unistream.master.shown.history import recorded_subtasks
+from unistream.master.shown.history import recorded_attempts
 from unistream.master.store.job_store import JobStore
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model import messages as mm
@@ -334,8 +334,8 @@ def test_tasks_whose_end_was_not_recorded_ended_with_their_job(job_state: str, f
         AttemptHistoryRow(AttemptId(JOBS[0], vertex.id, 0, 3), state, "tm", 1, 2)
         for vertex, state in ((source, "FAILED"), (sink, "RUNNING"))
     ]
-    found = recorded_subtasks(pipeline, lines, job_state)
-    assert [(one.vertex, one.attempt, one.state) for one in found] == [
+    found = recorded_attempts(pipeline, lines, job_state)
+    assert [(one.attempt.vertex, one.attempt.attempt, one.state) for one in found] == [
         (source.id, 3, failed),
         (sink.id, 3, ran),
     ]

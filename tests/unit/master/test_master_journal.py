@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, OperatorUid, VertexId
+from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, LineageId, OperatorUid, VertexId
 from unistream.core.contract import AttemptView, JobView
 from unistream.master.job.journal import Journal
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
+from unistream.model.job_info import JobInfo
 from unistream.model.messages import CommitReported, TaskMetrics
 from unistream.model.positions import SourcePositions
 from unistream.model.snapshot_kind import SnapshotKind
-from unistream.port.metadata import POSITIONS_RECORDED_MAX, CommitRecord
+from unistream.port.metadata import POSITIONS_RECORDED_MAX, CommitRecord, JobRecord
 from unistream.testing.harness.operators import ManualClock
 
 JOB = JobId("j")
@@ -27,6 +28,13 @@ VERTEX = JobVertex(
 )
 GRAPH = JobGraph(name="g", vertices=(VERTEX,), edges=(), config={})
 NOBODY: Any = None
+RECORD = JobRecord(job=JOB, name="g", lineage=LineageId("l"), state="RUNNING", target="mini", submitted_ms=0)
+
+
+def shown(journal: Journal) -> JobInfo:
+    """What is seen of the job, which has no tasks."""
+    return journal.info(RECORD, JobView(graph=GRAPH, state="RUNNING", restarts=0), None)
+
 
 Told = tuple[int, int, bool]  # attempt, its rows, whether they are its last
 
@@ -55,7 +63,7 @@ def test_the_newest_counters_are_shown(reports: list[Told], shown: int) -> None:
         restarts=0,
         attempts=(AttemptView(attempt=newest, state="RUNNING", task_manager=None),),
     )
-    [subtask] = journal.subtasks(view)
+    [subtask] = journal.info(RECORD, view, None).subtasks
     assert subtask.metrics.records_out == shown
 
 
@@ -106,7 +114,7 @@ def test_rows_of_a_sink_are_what_the_job_has_committed(
                 already=already,
             )
         )
-    assert journal.sinks["sink"].rows == sum(catalogue.rows.values()) == rows
+    assert shown(journal).sinks["sink"].rows == sum(catalogue.rows.values()) == rows
 
 
 TOPIC = SourceInfo(connector="kafka", options={}, bounded=False, pull=False, recorded_as="t")
@@ -170,4 +178,4 @@ def test_a_commit_says_up_to_where_sources_were_read(
         report = CommitReported(attempt=attempt, sink_uid="sink", checkpoint_id=CheckpointId(3), rows=rows)
         journal.commit(report)
     assert catalogue.positions == {3: recorded}
-    assert journal.sinks["sink"].positions == recorded
+    assert shown(journal).sinks["sink"].positions == recorded

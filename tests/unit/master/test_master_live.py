@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 
 import pytest
+from msgspec.structs import replace
 
-from tests.unit.master.test_master_journal import GRAPH, JOB
+from tests.unit.master.test_master_journal import GRAPH, JOB, RECORD
 from unistream.base.ids import JobId
 from unistream.core.contract import JobEnded, JobView
 from unistream.master.job.journal import Journal
-from unistream.master.job.live import state_of, state_times_of
+from unistream.master.job.live import state_of
 from unistream.testing.harness.operators import ManualClock
 
 
@@ -46,9 +47,11 @@ def test_it_has_one_time_of_its_end() -> None:
     """That of the record, which is the page's `end-time`, too."""
     clock, catalogue = ManualClock(), Jobs()
     journal = Journal(JOB, GRAPH, catalogue, clock)  # type: ignore[arg-type]  # what it calls here
+    view = JobView(graph=GRAPH, state="FINISHED", restarts=0)
+    record = replace(RECORD, submitted_ms=journal.submitted_ms)
     journal.ended("FINISHED", 0, clock.wall_ms() + 3)
     assert catalogue.states == ["FINISHED"]
-    assert set(state_times_of(journal, None)) == {"INITIALIZING"}
+    assert set(journal.info(record, view, None).state_times) == {"INITIALIZING"}
     at = clock.wall_ms() + 5
-    times = state_times_of(journal, (JobEnded(state="FINISHED", failure=None), at))
+    times = journal.info(replace(record, state="FINISHED", ended_ms=at), view, None).state_times
     assert times == {"INITIALIZING": journal.submitted_ms, "FINISHED": at}

@@ -58,11 +58,11 @@ def listed_jobs(config: Configuration, name: str) -> list[JobSummary]:
 def recorded_job(config: Configuration, job: JobId) -> JobInfo | None:
     """A job as the same database knows it; it runs only if its cluster does. None: it does not know it.
     Raises as `ended_jobs`."""
-    from unistream.master.shown import info_from_records
+    from unistream.master.shown import recorded_info
 
     with open_history(config) as store:
         found = None if store is None else _recorded(store, job)
-        return None if store is None or found is None else info_from_records(found, store)
+        return None if store is None or found is None else recorded_info(found, store)
 
 
 def _recorded(store: SqlMetadataStore, job: JobId) -> Recorded | None:
@@ -87,9 +87,9 @@ class RecordedJobClient(Closing):
         self.job_id = job
 
     def status(self) -> JobInfo:
-        from unistream.master.shown import info_from_records
+        from unistream.master.shown import recorded_info
 
-        return info_from_records(self._found(), self._store)
+        return recorded_info(self._found(), self._store)
 
     def checkpoints(self) -> CheckpointsInfo:
         from unistream.master.shown import checkpoints_of

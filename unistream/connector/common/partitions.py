@@ -6,7 +6,7 @@ import datetime as dt
 import decimal
 import hashlib
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -50,16 +50,15 @@ def partition_text(value: object) -> str | None:
 def by_partition(
     records: pa.RecordBatch,
     partition_by: tuple[str, ...],
-    text: Callable[[object], str | None] = partition_text,
 ) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
-    """The rows of each partition value, without the partition columns, in their order. `text`: of a value."""
+    """The rows of each partition value, without the partition columns, in their order."""
     if not partition_by:
         yield (), records
         return
     rest = records.drop_columns(list(partition_by))
     columns = [records.column(name) for name in partition_by]
     for row, rows in by_values(rest, columns):
-        yield tuple(text(column[row].as_py()) for column in columns), rows
+        yield tuple(partition_text(column[row].as_py()) for column in columns), rows
 
 
 def by_values(records: pa.RecordBatch, columns: Sequence[pa.Array]) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -43,10 +43,6 @@ class Rewrite:
         return frozenset(file.path for file in self.files)
 
 
-def most_in_a_partition(files: Sequence[DataFile]) -> int:
-    return max(map(len, _by_partition(files).values()), default=0)
-
-
 def plan(small: Sequence[DataFile], files_min: int, target_bytes: int) -> list[Rewrite]:
     """What is rewritten of partitions that have at least `files_min` small files, in their order."""
     found = []

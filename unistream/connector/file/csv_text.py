@@ -154,10 +154,6 @@ def _without_nulls(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.is_in(texts, pa.array(CSV_NULLS)), pa.scalar(None, pa.string()), texts)
 
 
-def _end_row(names: list[str], delimiter: str) -> bytes:
-    return b'\n""' + delimiter.encode() * (len(names) - 1) + b"\n"
-
-
 def csv_parser(spec: FileSpec, names: list[str], *, row_is_line: bool) -> Parser:
     """A parser of whole rows without the header. `row_is_line`: a value with a line break is refused, and so
     is a row without an event time."""

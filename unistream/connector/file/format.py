@@ -79,10 +79,10 @@ class FileSpec:
         return [name for name in self.schema.names if self.used is None or name in self.used]
 
 
-def whole_lines(file: pa.NativeFile, offset: int, wanted: int, end: int | None = None) -> bytes:
-    """See `LineBuffer.fill`; `end`: None: of the file."""
+def whole_lines(file: pa.NativeFile, offset: int, wanted: int) -> bytes:
+    """See `LineBuffer.fill`."""
     buffer = LineBuffer(wanted)
-    size = buffer.fill(file, offset, file.size() if end is None else end)
+    size = buffer.fill(file, offset, file.size())
     return bytes(buffer.data[:size])
 
 

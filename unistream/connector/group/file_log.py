@@ -9,7 +9,7 @@ with conditional writes, or a file system that creates exclusively.
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -22,12 +22,12 @@ _TIDIED_EVERY: Final = 100  # records
 
 
 class FileGroupLog:
-    """See `unistream.port.group.GroupLog`. `options`: of the fsspec file system."""
+    """See `unistream.port.group.GroupLog`."""
 
-    def __init__(self, location: str, group: str, options: dict[str, Any] | None = None) -> None:
+    def __init__(self, location: str, group: str) -> None:
         where = f"commit group {group!r}"
         self._where = where
-        self._files = StageFiles(location, options or {}, where, remote_folders=True)
+        self._files = StageFiles(location, {}, where, remote_folders=True)
         self._folder = f"{self._files.root}/{group}"
 
     def newest(self) -> GroupCommit | None:

@@ -1,8 +1,8 @@
 """A sensor that follows streams, also those for which no run waits: their commits become materialisations,
 the ends of their jobs observations, and their checks have results.
 
-    outbox  ──►  coalesced: one event for each asset and tick  ──►  Dagster's event log
-       ▲                                                               │
+    outbox  ──►  OutboxReading: one event for each asset and tick  ──►  Dagster's event log
+       ▲                                                                   │
        └── cursor: the last commit that was read        what was reported already, after a tick that died
 
 Dagster's event log is never trimmed, and its queries slow down with the events of an asset, so what became

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,28 +56,12 @@ class Visible:
     positions: tuple[SourcePositions, ...]
 
 
-def coalesced(
-    records: Iterable[OutboxRecord],
-    assets: CommittedAssets,
-    reported: Callable[[dg.AssetKey], int],
-) -> dict[dg.AssetKey, Visible]:
-    """What is to be reported of each asset.
-
-    Args:
-        records: In the order of the outbox.
-        assets: Of which one a commit is; those of others are left out.
-        reported: The last commit of an asset that was reported, 0: none.
-    """
-    reading = OutboxReading(assets, reported)
-    reading.add(list(records))
-    return reading.visible()
-
-
 class OutboxReading:
     """What a tick has read of the outbox, page by page. Of a commit only its number and its rows are kept.
 
     Args:
-        assets, reported: See `coalesced`.
+        assets: Of which one a commit is; those of others are left out.
+        reported: The last commit of an asset that was reported, 0: none.
         after: The last commit that was read before; 0: none.
     """
 
@@ -123,7 +107,7 @@ class OutboxReading:
         return max(0, self.seq - self._after - self.records) if self._after else 0
 
     def visible(self) -> dict[dg.AssetKey, Visible]:
-        """See `coalesced`."""
+        """What is to be reported of each asset."""
         return {key: self._visible(self._last[key], rows) for key, rows in self._new.items()}
 
     def _visible(self, last: OutboxRecord, rows: Mapping[Any, int]) -> Visible:

@@ -26,9 +26,9 @@ from unistream.master.shown import (
     checkpoints_from_records,
     checkpoints_of,
     graph_of,
-    info_from_records,
-    info_from_result,
+    info_of_result,
     log_of,
+    recorded_info,
     search_past_jobs,
     summary_of,
     timeline_of,
@@ -94,14 +94,14 @@ class JobViews:
         record = self._services.metadata.job(job)
         if record is not None:
             found = self._recorded(record, result)
-            return self._page(found, "job", lambda: info_from_records(found, self._services.metadata))
+            return self._page(found, "job", lambda: recorded_info(found, self._services.metadata))
         if result is None:
             raise NotFound(f"there is no job {job}")
         return self._ended_as(result)
 
     def _ended_as(self, result: StoredResult, incomplete: str = "") -> JobInfo:
-        info = info_from_result(result, self._services.target)
-        return replace(info, cluster=self._ports.catalogue.cluster, incomplete=incomplete)
+        info = info_of_result(result, self._services.target, self._ports.catalogue.cluster)
+        return replace(info, incomplete=incomplete)
 
     def checkpoints(self, job: JobId) -> CheckpointsInfo:
         """The statistics of the job's snapshots. Raises NotFound."""
@@ -315,7 +315,7 @@ class JobViews:
         deadline_ms = self._services.clock.monotonic_ms() + int(timeout_s * 1000)
         while True:
             master = self._jobs.get(job)
-            version = 0 if master is None else master.journal.version
+            version = 0 if master is None else master.journal.version.number
             info = self.job(job)
             if condition(info):
                 return info
@@ -325,7 +325,7 @@ class JobViews:
             if master is None:
                 self._recovery.await_start(job, min(left_ms / 1000, WAIT_FOR_S))
             else:
-                master.journal.await_change(version, min(left_ms / 1000, WAIT_FOR_S))
+                master.journal.version.await_newer(version, min(left_ms / 1000, WAIT_FOR_S))
 
     def _unended(self, job: JobId) -> tuple[JobInfo | None, JobMaster | None]:
         """A job that is to be started, and its master. Asked for in this order, since a job gets its master

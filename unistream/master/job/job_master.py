@@ -25,8 +25,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-from msgspec import structs
-
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import Fenced
 from unistream.base.ids import JobId, VertexId
@@ -40,7 +38,7 @@ from unistream.master.job.engine_runs import EngineOrder, EngineRuns
 from unistream.master.job.job_io import JobIo
 from unistream.master.job.job_setup import JobSetup
 from unistream.master.job.journal import Journal
-from unistream.master.job.live import live_info, live_summary, state_of, totals_so_far, widths
+from unistream.master.job.live import LiveCluster, live_info, live_summary, state_of, totals_so_far, widths
 from unistream.master.job.open_requests import OpenRequests
 from unistream.master.job.outgoing import Outgoing
 from unistream.master.job.pictures import Picture, Pictures
@@ -49,7 +47,7 @@ from unistream.master.service import ClusterServices, MasterPorts
 from unistream.master.shown import archived, defect_failure
 from unistream.master.store import Operation, RescaleAsked, UntilWritten
 from unistream.model.checkpoint_figures import CheckpointsInfo
-from unistream.model.job_info import TERMINAL_STATES, JobInfo, JobSummary, TaskManagerInfo, vertices_of
+from unistream.model.job_info import TERMINAL_STATES, JobInfo, JobSummary, TaskManagerInfo
 from unistream.model.job_log_line import LINES_KEPT_MAX
 from unistream.model.messages import TaskFailure
 from unistream.model.stored_job import Sealed, StoredResult
@@ -202,20 +200,14 @@ class JobMaster:
     def _info(
         self, view: JobView, ended: tuple[contract.JobEnded, int] | None, workers: Iterable[TaskManagerInfo]
     ) -> JobInfo:
-        target, cluster = self._services.target, self._ports.catalogue.cluster
         clock = self._services.clock
-        since_ms = clock.wall_ms() - clock.monotonic_ms()
-        info = live_info(
-            self.setup,
-            self.journal,
-            view,
-            ended,
-            target=target,
+        where = LiveCluster(
+            id=self._ports.catalogue.cluster,
+            target=self._services.target,
             workers=workers,
-            cluster=cluster,
-            since_ms=since_ms,
+            since_ms=clock.wall_ms() - clock.monotonic_ms(),
         )
-        return structs.replace(info, vertices=vertices_of(self.journal.graph))
+        return live_info(self.setup, self.journal, view, ended, where)
 
     def summary(self) -> JobSummary:
         """The job's line in a list."""
@@ -228,8 +220,8 @@ class JobMaster:
         return self._summary(view, ended), self._info(view, ended, workers)
 
     def _summary(self, view: JobView, ended: tuple[contract.JobEnded, int] | None) -> JobSummary:
-        cluster = self._ports.catalogue.cluster
-        return live_summary(self.setup, self.journal, view, ended, cluster=cluster)
+        submitted_ms, cluster = self.journal.submitted_ms, self._ports.catalogue.cluster
+        return live_summary(self.setup, submitted_ms, view, ended, cluster)
 
     def checkpoints(self) -> CheckpointsInfo:
         """The statistics of its snapshots; kept after its end."""
@@ -277,7 +269,7 @@ class JobMaster:
             event.take()
             event.taken.set()
         elif isinstance(event, _Abandon) and self._end is None:
-            latest = self.journal.latest_checkpoint
+            latest = self.journal.snapshots.newest
             why = abandonment(self.setup.job, self.setup.graph.name, event.why, latest)
             return self._give_up(why, "SUSPENDED")
         return final
@@ -405,12 +397,12 @@ class JobMaster:
         why = f": {self._end.failure.message}" if self._end.failure else ""
         reason = f"the job ended as {self._end.state} before it was done{why}"
         answers = {c.request: c for c in final if isinstance(c, contract.AnswerRequest)}
-        restarts = self._pictures.view.restarts
+        restarts, snapshots = self._pictures.view.restarts, self.journal.snapshots
         concluded = self._durable_requests.concluded(
             answers,
             reason=reason,
-            stopped_with=self.journal.savepoint if self._concludes else None,
-            resumes_from=self.journal.resumes_from,
+            stopped_with=snapshots.newest_savepoint if self._concludes else None,
+            resumes_from=snapshots.resumable,
         )
         try:
             result = self._durable.ended(
@@ -419,8 +411,8 @@ class JobMaster:
                 submitted_ms=self.journal.submitted_ms,
                 ended_ms=ended_ms,
                 restarts=restarts,
-                savepoint=self.journal.savepoint,
-                resumes_from=self.journal.resumes_from,
+                savepoint=snapshots.newest_savepoint,
+                resumes_from=snapshots.resumable,
                 operations=concluded,
             )
         except Fenced as error:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
+
+from msgspec import structs
 
 from unistream.base.config import SCHEDULER
 from unistream.base.ids import ClusterId, VertexId
@@ -12,17 +15,13 @@ from unistream.base.secrets import redacted
 from unistream.core.contract import JobEnded, JobView
 from unistream.core.job import with_parallelism
 from unistream.master.job.job_setup import JobSetup
-from unistream.master.job.journal import Journal, summed
+from unistream.master.job.journal import Journal
+from unistream.master.shown import job_summary, one_line
 from unistream.model.graph import JobGraph
-from unistream.model.job_info import (
-    JobInfo,
-    JobSummary,
-    SubtaskInfo,
-    TaskManagerInfo,
-    in_one_line,
-)
+from unistream.model.job_info import JobInfo, JobSummary, SubtaskInfo, TaskManagerInfo
 from unistream.model.job_status import JobStatus
 from unistream.model.stored_job import TotalsSoFar
+from unistream.port.metadata import JobRecord
 
 _BEFORE: Final[Mapping[str, JobStatus]] = {
     JobStatus.FINISHED.value: JobStatus.RUNNING,
@@ -42,10 +41,44 @@ def state_of(view: JobView, ended: tuple[JobEnded, int] | None) -> str:
     return view.state if before is None else before.value
 
 
-def state_times_of(journal: Journal, ended: tuple[JobEnded, int] | None) -> dict[str, int]:
-    """When the job came into each state, ms; into a last one only with the record of its result."""
-    times = {state: at for state, at in journal.state_times.items() if state not in _BEFORE}
-    return times if ended is None else times | {ended[0].state: ended[1]}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveCluster:
+    """What a master knows of the cluster that its job runs in.
+
+    Attributes:
+        workers: All of them.
+        since_ms: What the machine's clock lacks to the wall clock.
+    """
+
+    id: ClusterId
+    target: str
+    workers: Iterable[TaskManagerInfo]
+    since_ms: int
+
+
+def live_record(
+    setup: JobSetup,
+    submitted_ms: int,
+    view: JobView,
+    ended: tuple[JobEnded, int] | None,
+    *,
+    target: str,
+    cluster: ClusterId,
+) -> JobRecord:
+    """The job as it is now, in the form of the catalogue. `ended`: how and when."""
+    return JobRecord(
+        job=setup.job,
+        name=setup.graph.name,
+        lineage=setup.lineage,
+        state=state_of(view, ended),
+        target=target,
+        submitted_ms=submitted_ms,
+        ended_ms=None if ended is None else ended[1],
+        restarts=view.restarts,
+        cluster=cluster,
+        job_type=setup.graph.job_type.value,
+        scheduler=scheduler_of(setup.graph),
+    )
 
 
 def live_info(
@@ -53,52 +86,18 @@ def live_info(
     journal: Journal,
     view: JobView,
     ended: tuple[JobEnded, int] | None,
-    *,
-    target: str,
-    workers: Iterable[TaskManagerInfo],
-    cluster: ClusterId,
-    since_ms: int,
+    where: LiveCluster,
 ) -> JobInfo:
-    """The job as it is now. `ended`: how and when; `workers`: all workers of the cluster; `since_ms`: what
-    the machine's clock lacks to the wall clock."""
-    subtasks, sinks = journal.subtasks(view), journal.sinks
-    end, ended_ms = ended or (None, None)
-    return JobInfo(
-        job=setup.job,
-        name=setup.graph.name,
-        lineage=setup.lineage,
-        state=state_of(view, ended),
-        target=target,
-        submitted_ms=journal.submitted_ms,
-        job_type=setup.graph.job_type.value,
+    """The job as it is now. `ended`: how and when."""
+    record = live_record(setup, journal.submitted_ms, view, ended, target=where.target, cluster=where.id)
+    info = journal.info(record, view, view.failure if ended is None else ended[0].failure)
+    return structs.replace(
+        info,
         engine=setup.engine,
-        stages=journal.stages,
-        engine_page=journal.engine_page,
-        ended_ms=ended_ms,
-        state_times=state_times_of(journal, ended),
-        restarts=view.restarts,
-        restarts_at_ms=_wall(view.next_restart_ms if ended is None else None, since_ms),
-        checkpoints_completed=view.checkpoints_completed,
-        checkpoints_failed=view.checkpoints_failed,
-        latest_checkpoint=journal.latest_checkpoint,
-        savepoint=journal.savepoint,
-        resumes_from=journal.resumes_from,
-        checkpoints=journal.checkpoints,
-        exceptions=journal.exceptions,
-        subtasks=subtasks,
-        sinks=sinks,
-        metrics=summed(subtasks, sinks, view.unread),
-        late_rows=journal.late_rows,
-        out_of_order_rows=journal.out_of_order_rows,
-        dead_letters=journal.dead_letters,
-        skipped_rows=journal.skipped_rows,
-        task_managers=_used(workers, subtasks),
-        failure=view.failure if end is None else end.failure,
-        cluster=cluster,
+        restarts_at_ms=_wall(view.next_restart_ms if ended is None else None, where.since_ms),
+        task_managers=_used(where.workers, info.subtasks),
         digest=setup.digest,
         given=redacted(dict(setup.given)),
-        writes=setup.graph.writes,
-        reads=setup.graph.reads,
     )
 
 
@@ -115,32 +114,19 @@ def _wall(at_ms: int | None, since_ms: int) -> int | None:
 
 def live_summary(
     setup: JobSetup,
-    journal: Journal,
+    submitted_ms: int,
     view: JobView,
     ended: tuple[JobEnded, int] | None,
-    *,
     cluster: ClusterId,
 ) -> JobSummary:
-    """One line of a list about a job in memory: its `JobInfo` without what a list does not show."""
-    return JobSummary(
-        job=setup.job,
-        name=setup.graph.name,
-        state=state_of(view, ended),
-        submitted_ms=journal.submitted_ms,
-        ended_ms=None if ended is None else ended[1],
-        restarts=view.restarts,
-        tasks=dict(Counter(attempt.state for attempt in view.attempts)),
-        job_type=setup.graph.job_type.value,
-        scheduler=scheduler_of(setup.graph),
-        cluster=cluster,
+    """One line of a list about a job in memory."""
+    record = live_record(setup, submitted_ms, view, ended, target="", cluster=cluster)
+    return job_summary(
+        record,
+        tasks=Counter(attempt.state for attempt in view.attempts),
+        failure=None if ended is None else one_line(ended[0].failure, record.state),
         writes=setup.graph.writes,
-        failure=_failure_of(ended),
     )
-
-
-def _failure_of(ended: tuple[JobEnded, int] | None) -> str | None:
-    failure = None if ended is None or ended[0].state != "FAILED" else ended[0].failure
-    return None if failure is None else in_one_line(failure.kind, failure.message)
 
 
 def totals_so_far(view: JobView, journal: Journal) -> TotalsSoFar:

@@ -113,11 +113,17 @@ class Catalogue:
         self._put(Kind.LEFT, None, LeftBehind(results, unfinished, self._clock.wall_ms()))
 
     def update_job(
-        self, job: JobId, *, state: str, restarts: int, ended_ms: int | None = None
+        self,
+        job: JobId,
+        *,
+        state: str,
+        restarts: int,
+        changed_ms: int | None = None,
+        ended_ms: int | None = None,
     ) -> threading.Event:
         """See `Records`."""
         tried = threading.Event()
-        changed_ms = ended_ms or self._clock.wall_ms()
+        changed_ms = changed_ms or ended_ms or self._clock.wall_ms()
         changes = {"state": state, "restarts": restarts, "ended_ms": ended_ms, "changed_ms": changed_ms}
         self._put(Kind.STATE, job, changes, after=tried.set)
         return tried

@@ -84,9 +84,16 @@ class Records(Protocol):
         are to be started again. Where that is given, all others have ended as SUSPENDED."""
 
     def update_job(
-        self, job: JobId, *, state: str, restarts: int, ended_ms: int | None = None
+        self,
+        job: JobId,
+        *,
+        state: str,
+        restarts: int,
+        changed_ms: int | None = None,
+        ended_ms: int | None = None,
     ) -> threading.Event:
-        """The event is set after the write was tried."""
+        """The event is set after the write was tried. `changed_ms`: when it came into this state; None: at
+        its end, or now."""
 
     def update_graph(self, job: JobId, graph_json: str) -> None: ...
 

@@ -1,7 +1,7 @@
 """What people see of jobs that have ended, of workers and of the cluster; jobs that run are shown by `job`.
 
 Decides what a record of the database, or a view of a machine, looks like for a client. May import: `core`,
-`port`, `model`, `base`, and no other room. Start with `history`.
+`port`, `model`, `base`, and no other room. Start with `projection`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from unistream.master.shown.cluster_info import (
     zookeeper_info,
 )
 from unistream.master.shown.ended_jobs import EndedJobs, RecentPages, read_ended, read_listed
-from unistream.master.shown.exceptions import defect_failure, exception_info, named_task, past_attempt_info
+from unistream.master.shown.exceptions import defect_failure, exception_info, named_task
 from unistream.master.shown.history import (
     Recorded,
     checkpoints_from_records,
     checkpoints_of,
     graph_of,
-    info_from_records,
-    info_from_result,
+    info_of_result,
     log_of,
+    recorded_info,
     summary_of,
 )
 from unistream.master.shown.past_jobs import JobsPage, history_place, search_past_jobs
+from unistream.master.shown.projection import JobFacts, SnapshotFacts, job_info, job_summary, one_line
 from unistream.master.shown.timeline import JobTimeline, timeline_of
 from unistream.master.shown.workers_shown import JobInSlots, WorkerLog, WorkersInfo, worker_log, workers_info
 
@@ -37,6 +38,7 @@ __all__ = [
     "ClusterInfo",
     "ClusterPlaces",
     "EndedJobs",
+    "JobFacts",
     "JobInSlots",
     "JobTimeline",
     "JobsPage",
@@ -44,6 +46,7 @@ __all__ = [
     "MetadataInfo",
     "RecentPages",
     "Recorded",
+    "SnapshotFacts",
     "WorkerLog",
     "WorkersInfo",
     "archived",
@@ -53,14 +56,16 @@ __all__ = [
     "exception_info",
     "graph_of",
     "history_place",
-    "info_from_records",
-    "info_from_result",
+    "info_of_result",
+    "job_info",
+    "job_summary",
     "log_of",
     "named_task",
+    "one_line",
     "options_of",
-    "past_attempt_info",
     "read_ended",
     "read_listed",
+    "recorded_info",
     "search_past_jobs",
     "summary_of",
     "terms_of",

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from unistream.base.config import CHECKPOINTS_HISTORY, Configuration
-from unistream.base.ids import ClusterId, TaskManagerId
+from unistream.base.config import ATTEMPTS_HISTORY_SIZE, CHECKPOINTS_HISTORY, Configuration
+from unistream.base.ids import ClusterId, JobId, SubtaskId, TaskManagerId
 from unistream.core.checkpoint import Sample
+from unistream.core.contract import AttemptView
+from unistream.core.job import AttemptsHistory, PastAttempt
 from unistream.master.shown.archive import restored
 from unistream.master.shown.exceptions import recorded_exceptions
+from unistream.master.shown.projection import (
+    JobFacts,
+    SnapshotFacts,
+    job_info,
+    job_summary,
+    one_line,
+    rows_committed,
+)
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.job_info import (
     CHECKPOINTS_KEPT_MAX,
     MASTER_LOST,
     TERMINAL_STATES,
-    CheckpointInfo,
     JobInfo,
     JobSummary,
     SinkInfo,
-    SubtaskInfo,
     in_one_line,
-    vertices_of,
 )
 from unistream.model.job_log_line import JobLogLine as LoggedLine
 from unistream.model.messages import TaskFailure
@@ -36,6 +43,7 @@ from unistream.port.metadata import (
     AttemptHistoryRow,
     CheckpointTotals,
     ClusterRecord,
+    ExceptionRecord,
     JobHistoryRow,
     JobRecord,
     MetadataStore,
@@ -60,28 +68,9 @@ def summary_of(info: JobInfo) -> JobSummary:
     )
 
 
-def summary_of_result(result: StoredResult, cluster: ClusterId) -> JobSummary:
-    """One line of a list about a job of this cluster that has ended, made without the database."""
-    return JobSummary(
-        job=result.job,
-        name=result.name,
-        state=result.state,
-        submitted_ms=result.submitted_ms,
-        ended_ms=result.ended_ms,
-        restarts=result.restarts,
-        cluster=cluster,
-        failure=_failure_of(result),
-    )
-
-
-def _failure_of(result: StoredResult) -> str | None:
-    failure = result.failure if result.state == "FAILED" else None
-    return None if failure is None else in_one_line(failure.kind, failure.message)
-
-
-def info_from_result(result: StoredResult, target: str) -> JobInfo:
-    """A job that has ended and is not in the catalogue, which was lost or is away."""
-    return JobInfo(
+def record_of(result: StoredResult, cluster: ClusterId, target: str = "") -> JobRecord:
+    """The row that the job would have in the catalogue, which was lost or is away."""
+    return JobRecord(
         job=result.job,
         name=result.name,
         lineage=result.lineage,
@@ -90,9 +79,24 @@ def info_from_result(result: StoredResult, target: str) -> JobInfo:
         submitted_ms=result.submitted_ms,
         ended_ms=result.ended_ms,
         restarts=result.restarts,
-        savepoint=result.savepoint,
-        resumes_from=result.resumes_from,
-        failure=result.failure,
+        cluster=cluster,
+    )
+
+
+def summary_of_result(result: StoredResult, cluster: ClusterId) -> JobSummary:
+    """One line of a list about a job of this cluster that has ended, made without the database."""
+    failure = one_line(result.failure, result.state)
+    return job_summary(record_of(result, cluster), tasks={}, failure=failure)
+
+
+def info_of_result(result: StoredResult, target: str, cluster: ClusterId) -> JobInfo:
+    """A job of this cluster that has ended and is not in the catalogue, which was lost or is away."""
+    return job_info(
+        JobFacts(
+            record=record_of(result, cluster, target),
+            snapshots=SnapshotFacts(savepoint=result.savepoint, resumes_from=result.resumes_from),
+            failure=result.failure,
+        )
     )
 
 
@@ -127,6 +131,12 @@ class Recorded(NamedTuple):
         return last_seen_ms(self.record, self.cluster) if is_lost else self.record.ended_ms
 
     @property
+    def current(self) -> JobRecord:
+        """The row as it should be."""
+        restarts = self.record.restarts if self.result is None else self.result.restarts
+        return replace(self.record, state=self.state, ended_ms=self.ended_ms, restarts=restarts)
+
+    @property
     def failure(self) -> TaskFailure | None:
         """Why the job has ended, as far as it is known without an archive."""
         if self.result is not None:
@@ -157,73 +167,46 @@ def last_seen_ms(record: JobRecord, cluster: ClusterRecord | None) -> int:
 
 def summary_from_line(line: JobHistoryRow, cluster: ClusterRecord | None, now_ms: int) -> JobSummary:
     """One line of a list, from the database."""
-    record = line.record
-    state = recorded_state(record, cluster, now_ms)
-    is_lost = record.ended_ms is None and state == "SUSPENDED"
-    return JobSummary(
-        job=record.job,
-        name=record.name,
-        state=state,
-        submitted_ms=record.submitted_ms,
-        ended_ms=last_seen_ms(record, cluster) if is_lost else record.ended_ms,
-        restarts=record.restarts,
-        tasks=line.tasks,
-        job_type=record.job_type,
-        scheduler=record.scheduler,
-        cluster=record.cluster,
-        failure=None if line.failure is None else in_one_line(*line.failure.split(": ", 1)),
-    )
+    found = Recorded(line.record, None, cluster, is_here=False, now_ms=now_ms)
+    failure = None if line.failure is None else in_one_line(*line.failure.split(": ", 1))
+    return job_summary(found.current, tasks=line.tasks, failure=failure)
 
 
-def info_from_records(found: Recorded, store: MetadataStore) -> JobInfo:
+def recorded_info(found: Recorded, store: MetadataStore) -> JobInfo:
     """A job that is only in the database: as it was when it ended, or what its rows say."""
     record = found.record
-    sinks = {uid: _sink(of_sink) for uid, of_sink in store.sinks(record.job).items()}
+    totals = store.sinks(record.job)
     graph = graph_of(record)
     archive = restored(store.archive(record.job), found.ended_ms)
     if archive is not None:
         info = archive.info
-        metrics = {**info.metrics, **_committed(sinks)}
+        sinks = {uid: _sink(total, info.sinks.get(uid)) for uid, total in totals.items()} or info.sinks
         return replace(
             info,
-            sinks=sinks or info.sinks,
-            metrics=metrics,
+            sinks=sinks,
+            metrics={**info.metrics, **rows_committed(sinks)},
             cluster=record.cluster,
             writes=graph.writes,
             reads=graph.reads,
         )
-    checkpoints = store.checkpoints(record.job, limit=CHECKPOINTS_KEPT_MAX)
-    totals = store.checkpoint_totals(record.job)
-    saved = None if totals.latest_savepoint is None else totals.latest_savepoint.path
-    latest = [c for c in (totals.latest_completed, totals.latest_savepoint) if c is not None]
-    return JobInfo(
-        job=record.job,
-        name=record.name,
-        lineage=record.lineage,
-        state=found.state,
-        target=record.target,
-        submitted_ms=record.submitted_ms,
-        job_type=record.job_type,
-        ended_ms=found.ended_ms,
-        state_times=_state_times(record, store),
-        restarts=record.restarts if found.result is None else found.result.restarts,
-        checkpoints_completed=totals.completed,
-        checkpoints_failed=totals.failed,
-        latest_checkpoint=max(latest, key=lambda c: c.checkpoint_id).path if latest else None,
-        savepoint=saved if found.result is None else found.result.savepoint or saved,
-        resumes_from=None if found.result is None else found.result.resumes_from,
-        checkpoints=tuple(map(CheckpointInfo.of, checkpoints)),
-        exceptions=recorded_exceptions(store.exceptions(record.job), graph),
-        subtasks=recorded_subtasks(graph, store.attempts(record.job), found.state),
-        sinks=sinks,
-        metrics=_committed(sinks),
-        vertices=vertices_of(graph),
-        failure=found.failure,
-        cluster=record.cluster,
-        writes=graph.writes,
-        reads=graph.reads,
-        incomplete="" if found.state not in TERMINAL_STATES else NO_ARCHIVE,
+    attempts, exceptions = store.attempts(record.job), store.exceptions(record.job)
+    info = job_info(
+        JobFacts(
+            record=found.current,
+            graph=graph,
+            states=_states(store, record.job),
+            snapshots=_snapshots(store, record.job),
+            exceptions=recorded_exceptions(exceptions, graph),
+            attempts=recorded_attempts(graph, attempts, found.state),
+            past=_past(graph, attempts, exceptions),
+            sinks={uid: _sink(total) for uid, total in totals.items()},
+            failure=found.failure,
+        )
     )
+    if found.result is not None:
+        savepoint = found.result.savepoint or info.savepoint
+        info = replace(info, savepoint=savepoint, resumes_from=found.result.resumes_from)
+    return replace(info, incomplete=NO_ARCHIVE if found.state in TERMINAL_STATES else "")
 
 
 def checkpoints_of(found: Recorded, store: MetadataStore) -> CheckpointsInfo:
@@ -241,42 +224,54 @@ def log_of(found: Recorded, store: MetadataStore) -> tuple[LoggedLine, ...]:
     return () if archive is None else archive.log
 
 
-def _committed(sinks: Mapping[str, SinkInfo]) -> dict[str, int]:
-    return {"rows_committed": sum(sink.rows for sink in sinks.values())} if sinks else {}
+def _states(store: MetadataStore, job: JobId) -> list[tuple[int, str]]:
+    return [(event.at_ms, event.detail) for event in store.events(job=job) if event.kind == STATE_EVENT]
 
 
-def _state_times(record: JobRecord, store: MetadataStore) -> dict[str, int]:
-    """The first time of each state, as in a `Journal`."""
-    times = {"INITIALIZING": record.submitted_ms}
-    for event in store.events(job=record.job):
-        if event.kind == STATE_EVENT:
-            times.setdefault(event.detail, event.at_ms)
-    return times
+def _snapshots(store: MetadataStore, job: JobId) -> SnapshotFacts:
+    records = store.checkpoints(job, limit=CHECKPOINTS_KEPT_MAX)
+    return SnapshotFacts(records=records, totals=store.checkpoint_totals(job))
 
 
-def recorded_subtasks(
+def _past(
+    graph: JobGraph, attempts: Iterable[AttemptHistoryRow], exceptions: Iterable[ExceptionRecord]
+) -> AttemptsHistory:
+    """The attempts that have ended, with the failure that each reported last."""
+    failures = {
+        one.attempt: TaskFailure(kind=one.kind, message=one.message, traceback=one.traceback)
+        for one in exceptions
+    }
+    history = AttemptsHistory(Configuration(graph.config).get(ATTEMPTS_HISTORY_SIZE))
+    for line in attempts:  # they are in order
+        if line.state in _ENDED:
+            past = PastAttempt(
+                attempt=line.attempt,
+                state=line.state,
+                ended_ms=line.updated_ms,
+                task_manager=line.task_manager,
+                failure=failures.get(str(line.attempt)),
+            )
+            history.add(past)
+    return history
+
+
+def recorded_attempts(
     graph: JobGraph, attempts: Sequence[AttemptHistoryRow], job_state: str
-) -> tuple[SubtaskInfo, ...]:
+) -> tuple[AttemptView, ...]:
     """The newest attempt of each subtask that the graph has, as it was last recorded. Those of a job that has
     finished have finished, also if that was not recorded, or if a master that led no more recorded that they
     failed. Otherwise what ran with a cluster that has ended is cancelled."""
-    newest = {(one.attempt.vertex, one.attempt.index): one for one in attempts}  # they are in order
-    found = []
-    for vertex in graph.vertices:
-        for index in range(vertex.parallelism):
-            one = newest.get((vertex.id, index))
-            if one is not None:
-                found.append(
-                    SubtaskInfo(
-                        vertex=vertex.id,
-                        vertex_name=vertex.name,
-                        index=index,
-                        attempt=one.attempt.attempt,
-                        state=_task_state(one.state, job_state),
-                        task_manager=None if one.task_manager is None else TaskManagerId(one.task_manager),
-                    )
-                )
-    return tuple(found)
+    newest = {one.attempt.subtask: one for one in attempts}  # they are in order
+    subtasks = [SubtaskId(v.id, index) for v in graph.vertices for index in range(v.parallelism)]
+    return tuple(
+        AttemptView(
+            attempt=one.attempt,
+            state=_task_state(one.state, job_state),
+            task_manager=None if one.task_manager is None else TaskManagerId(one.task_manager),
+        )
+        for subtask in subtasks
+        if (one := newest.get(subtask)) is not None
+    )
 
 
 def _task_state(recorded: str, job_state: str) -> str:
@@ -335,10 +330,14 @@ def _totals(newest: Sequence[CheckpointFigures]) -> CheckpointTotals:
     )
 
 
-def _sink(totals: SinkTotals) -> SinkInfo:
+def _sink(totals: SinkTotals, archived: SinkInfo | None = None) -> SinkInfo:
+    """`archived`: what was known at the end; reports may have come later."""
+    known = SinkInfo() if archived is None else archived
     return SinkInfo(
         rows=totals.rows,
         commits=totals.commits,
         checkpoint_id=totals.checkpoint_id,
         table_version=totals.table_version,
+        table_rows=known.table_rows if known.table_version == totals.table_version else None,
+        positions=known.positions if known.checkpoint_id == totals.checkpoint_id else (),
     )

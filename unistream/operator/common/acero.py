@@ -8,7 +8,7 @@ tests/contract/test_contract_acero.py); without it the public one is used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +19,6 @@ except ImportError:  # another version of pyarrow
     import pyarrow.acero as _engine
 
 engine: Any = _engine
-CLASSES: Final = ("AggregateNodeOptions", "Declaration", "ProjectNodeOptions", "TableSourceNodeOptions")
 
 
 def group(table: pa.Table, keys: Sequence[str], specs: Sequence[Sequence[Any]]) -> pa.Table:

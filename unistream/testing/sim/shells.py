@@ -244,7 +244,13 @@ class SimCatalogue:
     def archive(self, record: object) -> None: ...
 
     def update_job(
-        self, job: JobId, *, state: str, restarts: int, ended_ms: int | None = None
+        self,
+        job: JobId,
+        *,
+        state: str,
+        restarts: int,
+        changed_ms: int | None = None,
+        ended_ms: int | None = None,
     ) -> threading.Event:
         tried = threading.Event()
         tried.set()

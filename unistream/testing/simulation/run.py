@@ -285,9 +285,9 @@ class UserRun(SimRun):
         if self.world.events % LOOK_EVERY:
             return
         master = None if self.leader is None else self.leader.masters().get(job)
-        if master is None or (master, master.journal.version) == self._looked:
+        if master is None or (master, master.journal.version.number) == self._looked:
             return
-        self._looked = master, master.journal.version
+        self._looked = master, master.journal.version.number
         newest = self.store.newest(job)
         stuck = self._failures.look(
             reversed(master.journal.exceptions),

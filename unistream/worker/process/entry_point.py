@@ -44,7 +44,7 @@ _LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s [%(threadName)s] %(mess
 _log = logging.getLogger(__name__)
 
 
-def run_task_manager(spec: TaskManagerSpec, services: Services | None = None) -> int:
+def run_task_manager(spec: TaskManagerSpec) -> int:
     """Blocks until the TaskManager is released or has to end; the exit code.
 
     A task that cannot be stopped (user code that never returns) ends the process.
@@ -61,7 +61,7 @@ def run_task_manager(spec: TaskManagerSpec, services: Services | None = None) ->
     apply_limits(config, spec.slots)
     refuse_breakpoints()
     with AwakeClock() as clock:
-        manager = TaskManager(spec, worker_ports(spec, services or default_services(clock)))
+        manager = TaskManager(spec, worker_ports(spec, default_services(clock)))
         return _code(_live(manager, (signal.SIGTERM,)))
 
 
