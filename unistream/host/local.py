@@ -60,10 +60,9 @@ class LocalProcessHost:
         echo: Echo | None = None,
         forks: bool | None = None,
     ) -> None:
-        self._on_lost = on_lost
         self._echo = echo
         self._start = _Start(python, module, env, can_fork() if forks is None else forks)
-        self._workers: Roster[_LocalWorker] = Roster()
+        self._workers: Roster[_LocalWorker] = Roster(on_lost)
 
     def start(self, spec: TaskManagerSpec) -> None:
         """Returns at once.
@@ -72,13 +71,9 @@ class LocalProcessHost:
             ConfigError: this id was used before.
             Unreachable: the host is closed.
         """
-        self._workers.add(spec.id, lambda: _LocalWorker(spec, self._start, self._on_end, self._echo)).begin()
-
-    def _on_end(
-        self, task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False, /
-    ) -> None:
-        self._workers.ended(task_manager)
-        self._on_lost(task_manager, reason, host, hopeless)
+        self._workers.add(
+            spec.id, lambda: _LocalWorker(spec, self._start, self._workers.ended, self._echo)
+        ).begin()
 
     def stop(self, task_manager: TaskManagerId) -> None:
         """SIGTERM now, SIGKILL after STOP_GRACE_S; returns at once."""

@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import TaskManagerId
+from unistream.port.host import LostListener
 
 ENDED_MAX: Final = 100  # workers that have ended: their threads may still say so, and are joined at the end
 IDS_MAX: Final = 10_000  # of former workers, a megabyte: ids are random, so an older one never comes again
@@ -21,9 +22,13 @@ class Roster(Generic[_Worker]):
 
     The latest `ENDED_MAX` workers that have ended are kept, and the latest `IDS_MAX` ids of older ones, since
     a cluster may run for months. The limit of running workers is the cluster's (`max_workers`).
+
+    Args:
+        on_lost: Called once for each worker that has ended, on its thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_lost: LostListener) -> None:
+        self._on_lost = on_lost
         self._lock = threading.Lock()
         self._workers: dict[TaskManagerId, _Worker] = {}
         self._ended: OrderedDict[TaskManagerId, None] = OrderedDict()  # oldest first, still in `_workers`
@@ -45,8 +50,14 @@ class Roster(Generic[_Worker]):
             worker = self._workers[task_manager] = make()
         return worker
 
-    def ended(self, task_manager: TaskManagerId) -> None:
-        """The worker's process has ended."""
+    def ended(
+        self, task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False, /
+    ) -> None:
+        """The worker's process has ended; see `LostListener`."""
+        self._note_end(task_manager)
+        self._on_lost(task_manager, reason, host, hopeless)
+
+    def _note_end(self, task_manager: TaskManagerId) -> None:
         with self._lock:
             if task_manager not in self._workers:
                 return

@@ -77,8 +77,7 @@ class SparkHost:
     ) -> None:
         if workers_max < 1:
             raise ConfigError(f"a host needs room for at least one worker, not {workers_max}")
-        self._on_lost = on_lost
-        self._workers: Roster[_SparkWorker] = Roster()
+        self._workers: Roster[_SparkWorker] = Roster(on_lost)
         self._application = SparkApplication(master, workers_max, config)
         self._claims = Claims() if self._application.is_local else None
         self._closed = threading.Event()
@@ -107,13 +106,7 @@ class SparkHost:
                 worker.check()
 
     def _worker(self, spec: TaskManagerSpec) -> _SparkWorker:
-        return _SparkWorker(spec, self._application, claims=self._claims, on_lost=self._on_end)
-
-    def _on_end(
-        self, task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False, /
-    ) -> None:
-        self._workers.ended(task_manager)
-        self._on_lost(task_manager, reason, host, hopeless)
+        return _SparkWorker(spec, self._application, claims=self._claims, on_lost=self._workers.ended)
 
     def stop(self, task_manager: TaskManagerId) -> None:
         """Cancels its job, unless it ends within RELEASE_GRACE_S; returns at once."""

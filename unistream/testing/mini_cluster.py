@@ -211,17 +211,10 @@ class ThreadHost:
     """A `WorkerHost` whose TaskManagers are threads of this process."""
 
     def __init__(self, on_lost: LostListener) -> None:
-        self._on_lost = on_lost
-        self._workers: Roster[_MiniClusterWorker] = Roster()
+        self._workers: Roster[_MiniClusterWorker] = Roster(on_lost)
 
     def start(self, spec: TaskManagerSpec) -> None:
-        self._workers.add(spec.id, lambda: _MiniClusterWorker(spec, self._on_end)).thread.start()
-
-    def _on_end(
-        self, task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False, /
-    ) -> None:
-        self._workers.ended(task_manager)
-        self._on_lost(task_manager, reason, host, hopeless)
+        self._workers.add(spec.id, lambda: _MiniClusterWorker(spec, self._workers.ended)).thread.start()
 
     def stop(self, task_manager: TaskManagerId) -> None:
         worker = self._workers.get(task_manager)

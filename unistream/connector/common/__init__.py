@@ -124,7 +124,13 @@ from unistream.connector.common.splits import (
     discovery_options,
     encoded_split,
 )
-from unistream.connector.common.stage_files import OnRewind, StageFiles, absolute, check_sink_options
+from unistream.connector.common.stage_files import (
+    OnRewind,
+    StageFiles,
+    absolute,
+    check_on_rewind,
+    check_sink_options,
+)
 from unistream.connector.common.target_committer import (
     ATTEMPTS_MAX,
     CheckpointCommittables,

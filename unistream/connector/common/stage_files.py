@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, get_args
 
 from fsspec.implementations.local import LocalFileSystem
 
@@ -162,5 +162,10 @@ def check_sink_options(target_file_bytes: int, on_rewind: str) -> None:
     """Checks options that sinks of files share. Raises ConfigError: one has a value that there is not."""
     if target_file_bytes < 1:
         raise ConfigError(f"target_file_bytes must be above 0, not {target_file_bytes}")
-    if on_rewind not in ("refuse", "allow_duplicates"):
-        raise ConfigError(f"on_rewind must be 'refuse' or 'allow_duplicates', not {on_rewind!r}")
+    check_on_rewind(on_rewind)
+
+
+def check_on_rewind(on_rewind: str) -> None:
+    """Raises ConfigError: it is no `OnRewind`."""
+    if on_rewind not in (choices := get_args(OnRewind)):
+        raise ConfigError(f"on_rewind must be {' or '.join(choices)}, not {on_rewind!r}")

@@ -14,7 +14,7 @@ import pyarrow as pa
 from unistream.base.config import DurationLike, duration_ms
 from unistream.base.errors import ConfigError
 from unistream.base.secrets import Secret, has_reference
-from unistream.connector.common import OnRewind, check_condition, check_delete_when
+from unistream.connector.common import OnRewind, check_condition, check_delete_when, check_on_rewind
 from unistream.connector.sql.columns import sql_type
 from unistream.connector.sql.committer import SqlCommitter
 from unistream.connector.sql.database import SinkDatabase, dataset_of, parsed
@@ -93,8 +93,7 @@ class SqlSink:
             raise ConfigError("SQL sink: mode='upsert' needs a key, and mode='append' has none")
         check_delete_when(delete_when, self._key)
         self._delete_when = as_arrow(delete_when)
-        if on_rewind not in ("refuse", "allow_duplicates"):
-            raise ConfigError(f"SQL sink: on_rewind must be refuse or allow_duplicates, not {on_rewind!r}")
+        check_on_rewind(on_rewind)
         if batch_rows < 1:
             raise ConfigError(f"SQL sink: batch_rows must be at least 1, not {batch_rows}")
         check_on_foreign(on_foreign)

@@ -61,6 +61,14 @@ class CopyOnWriteStateMap:
             found = self.rows[key] = self._copies(found)
         return found
 
+    def extend(self, key: Any, added: list[Any]) -> None:
+        """Adds elements to the list of `key`, which exists if it has any; `added` may become it."""
+        found = self.owned(key)
+        if found is not None:
+            found.extend(added)
+        elif added:
+            self.rows[key] = added
+
     def owned_all(self, keys: Sequence[Any]) -> list[Any]:
         """The values of many keys."""
         if self._frozen:
@@ -131,13 +139,7 @@ class HeapListState(HeapState):
             found.append(given)
 
     def add_all(self, values: Iterable[Any]) -> None:
-        added = conformed(self._conform, values)
-        key = self._current.key
-        found = self._state.owned(key)
-        if found is not None:
-            found.extend(added)
-        elif added:
-            self._rows[key] = added
+        self._state.extend(self._current.key, conformed(self._conform, values))
 
     def update(self, values: Iterable[Any]) -> None:
         replaced = conformed(self._conform, values)

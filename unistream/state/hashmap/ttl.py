@@ -119,13 +119,8 @@ class HeapTtlListState(HeapTtlState):
 
     def add_all(self, values: Iterable[Any]) -> None:
         expiry = self._life.expiry()
-        added = [(value, expiry) for value in conformed(self._conform, values)]
-        key = self._current.key
-        found = self._state.owned(key)
-        if found is not None:
-            found.extend(added)
-        elif added:
-            self._rows[key] = added
+        cells = [(value, expiry) for value in conformed(self._conform, values)]
+        self._state.extend(self._current.key, cells)
 
     def update(self, values: Iterable[Any]) -> None:
         replaced = conformed(self._conform, values)

@@ -21,7 +21,7 @@ from unistream.model.elements import (
     Watermark,
 )
 from unistream.model.stored_rows import StoredRows
-from unistream.worker.exchange import EndOnlyOutput, Router, Run, StoredOutput, decode_batch, encode_batch
+from unistream.worker.exchange import GatheringOutput, Run, StoredOutput, decode_batch, encode_batch
 
 GATHERED_BYTES: Final = 8 * MIB  # of an edge, before its rows are divided among the consumers
 
@@ -60,41 +60,29 @@ class PieceSink(Protocol):
         """One more; also without room."""
 
 
-class PieceOutput(EndOnlyOutput):
+class PieceOutput(GatheringOutput):
     """`worker.exchange.OutputPartition` of one edge: rows become pieces. Events are not kept: a consumer
     knows that all rows are there when its pieces end."""
 
-    flush_at_ms = None
-
     def __init__(self, descriptor: PartitionDescriptor, index: int, out: PieceSink) -> None:
+        super().__init__(descriptor, index, GATHERED_BYTES)
         self._out = out
-        self.edge = descriptor.edge
-        self.rows_out = 0
         self._index = index
-        self._consumers = descriptor.consumers
-        self._router = Router(descriptor, index)
-        self._gathered: deque[Batch] = deque()
-        self._bytes = 0
         self._number = 0
 
     @property
     def has_room(self) -> bool:
         return self._out.has_room
 
-    def emit(self, batch: Batch) -> None:
-        self.rows_out += batch.num_rows
-        self._gathered.append(batch)
-        self._bytes += batch.nbytes
-        if self._bytes >= GATHERED_BYTES:
-            self._divide()
+    def _full(self) -> None:
+        self._divide()
 
     def broadcast(self, event: Event) -> None:
         if isinstance(event, EndOfPartition):
             self._divide()
 
     def _divide(self) -> None:
-        self._bytes = 0
-        for target, batch in self._router.route(self._gathered):
+        for target, batch in self._taken():
             content = encode_batch(batch)
             for place, consumer in enumerate(self._consumers):
                 if self._router.target_of(place) == target:
@@ -105,9 +93,6 @@ class PieceOutput(EndOnlyOutput):
         """The end of the rows of a bootstrap."""
         self._divide()
         return []
-
-    def abandon(self) -> None:
-        self._gathered.clear()
 
 
 class StoredPieceOutput(StoredOutput):

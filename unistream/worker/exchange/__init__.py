@@ -27,7 +27,7 @@ from unistream.worker.exchange.host_local import SPILL_FOLDER_PREFIX, HostLocalP
 from unistream.worker.exchange.in_flight import Gathered, RestoredRows, Run, write_in_flight
 from unistream.worker.exchange.local_folder import PLACE_FOLDER_PREFIX, STATE_FOLDER_PREFIX, LocalFolder
 from unistream.worker.exchange.network_memory import NetworkMemory, Shares, batch_cost
-from unistream.worker.exchange.output import EndOnlyOutput, OutputPartition, Outputs
+from unistream.worker.exchange.output import GatheringOutput, OutputPartition, Outputs
 from unistream.worker.exchange.partition import ResultPartition
 from unistream.worker.exchange.partition_registry import PartitionRegistry
 from unistream.worker.exchange.remote_channel import RemoteInputChannel

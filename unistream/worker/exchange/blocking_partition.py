@@ -46,9 +46,6 @@ class BlockingPartition(EndOnlyOutput):
         Transient: it cannot be written; all of it has been deleted.
     """
 
-    has_room = True  # disks are written to without waiting
-    flush_at_ms = None
-
     def __init__(
         self,
         attempt: AttemptId,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from unistream.base.ids import CheckpointId, EdgeId
+from unistream.model.deployment import PartitionDescriptor
 from unistream.model.elements import Batch, CheckpointBarrier, Event
 from unistream.worker.exchange.in_flight import Run
+from unistream.worker.exchange.shipping import Router
 
 
 class OutputPartition(Protocol):
@@ -48,8 +52,16 @@ class OutputPartition(Protocol):
 
 
 class EndOnlyOutput:
-    """The methods that an `OutputPartition` has for barriers, of one that keeps its rows until its task ends:
-    none overtakes rows in it."""
+    """The part of an `OutputPartition` that is for consumers while its task runs, of one that keeps its rows
+    until the task ends: nobody waits for them, and no barrier overtakes them."""
+
+    @property
+    def has_room(self) -> bool:
+        return True
+
+    @property
+    def flush_at_ms(self) -> int | None:
+        return None
 
     def send_barrier(self, barrier: CheckpointBarrier) -> list[Run]:
         raise AssertionError(f"{barrier} in a bounded job")
@@ -62,6 +74,39 @@ class EndOnlyOutput:
 
     def flush(self) -> None:
         """Nothing is due before the end."""
+
+
+class GatheringOutput(EndOnlyOutput):
+    """An `EndOnlyOutput` that gathers rows in memory, so that consumers get them in few large parts.
+    `bytes_max`: with so many bytes `_full` is called."""
+
+    def __init__(self, descriptor: PartitionDescriptor, index: int, bytes_max: int) -> None:
+        self.edge = descriptor.edge
+        self.rows_out = 0
+        self._consumers = descriptor.consumers
+        self._router = Router(descriptor, index)
+        self._gathered: deque[Batch] = deque()
+        self._bytes = 0
+        self._bytes_max = bytes_max
+
+    def emit(self, batch: Batch) -> None:
+        self.rows_out += batch.num_rows
+        self._gathered.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes >= self._bytes_max:
+            self._full()
+
+    @abstractmethod
+    def _full(self) -> None:
+        """Nothing more can be gathered."""
+
+    def _taken(self) -> Iterator[tuple[int, Batch]]:
+        """The gathered rows by target, of which none is gathered afterwards."""
+        self._bytes = 0
+        return self._router.route(self._gathered)
+
+    def abandon(self) -> None:
+        self._gathered.clear()
 
 
 class Outputs:

@@ -6,7 +6,6 @@ the job: their size is limited here, and for the whole job by the master (`core.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -20,54 +19,41 @@ from unistream.model.elements import Batch, EndOfPartition, Event
 from unistream.model.messages import ReportedPartition
 from unistream.net.wire import WIRE_ERRORS
 from unistream.worker.exchange.batch_stream import decode_batch, encode_batch
-from unistream.worker.exchange.output import EndOnlyOutput, OutputPartition
-from unistream.worker.exchange.shipping import Router
+from unistream.worker.exchange.output import GatheringOutput, OutputPartition
 
 GATHERED_BYTES_MAX: Final = 16 * REPORTED_BYTES_MAX  # they compress well, but not better than that
 
 _OPTIONS: Final = ipc.IpcWriteOptions(compression="zstd", use_threads=False)
 
 
-class ReportedOutput(EndOnlyOutput):
+class ReportedOutput(GatheringOutput):
     """An `OutputPartition`.
 
     Raises (`emit`):
         ConfigError: there are too many committables.
     """
 
-    has_room = True  # the rows stay here until the task finishes
-    flush_at_ms = None
-
     def __init__(self, descriptor: PartitionDescriptor, index: int) -> None:
-        self.edge = descriptor.edge
-        self.rows_out = 0
+        super().__init__(descriptor, index, GATHERED_BYTES_MAX)
         self.reported: ReportedPartition | None = None
-        self._router = Router(descriptor, index)
-        self._consumers = len(descriptor.consumers)
-        self._gathered: deque[Batch] = deque()
-        self._bytes = 0
 
     def emit(self, batch: Batch) -> None:
         assert self.reported is None, "nothing follows EndOfPartition"
-        self.rows_out += batch.num_rows
-        self._gathered.append(batch)
-        self._bytes += batch.nbytes
-        if self._bytes > GATHERED_BYTES_MAX:
-            raise _too_large(self._bytes)
+        super().emit(batch)
+
+    def _full(self) -> None:
+        raise _too_large(self._bytes)
 
     def broadcast(self, event: Event) -> None:
         if isinstance(event, EndOfPartition):
             self._complete()
 
-    def abandon(self) -> None:
-        self._gathered.clear()
-
     def _complete(self) -> None:
         divided: list[list[Batch]] = [[] for _ in range(self._router.targets)]
-        for target, batch in self._router.route(self._gathered):
+        for target, batch in self._taken():
             divided[target].append(batch)
         encoded = [encode_reported(batches) for batches in divided]
-        contents = tuple(encoded[self._router.target_of(place)] for place in range(self._consumers))
+        contents = tuple(encoded[self._router.target_of(place)] for place in range(len(self._consumers)))
         self.reported = ReportedPartition(edge=self.edge, contents=contents)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -39,8 +38,7 @@ from unistream.model.stored_rows import StoredRows
 from unistream.port.storage import StateFile, StateReader, StateWriter
 from unistream.worker.exchange.blocking_partition import SPILL_BYTES
 from unistream.worker.exchange.frame_view import FrameView
-from unistream.worker.exchange.output import EndOnlyOutput
-from unistream.worker.exchange.shipping import Router
+from unistream.worker.exchange.output import GatheringOutput
 from unistream.worker.exchange.spill_file import FrameEncoder, FrameReader
 
 _LAST = (Watermark(MAX_WATERMARK), EndOfData(True), EndOfPartition())
@@ -51,7 +49,7 @@ class _SegmentIndex(msgspec.Struct, frozen=True, array_like=True):
     segments: tuple[tuple[tuple[int, int], ...], ...]
 
 
-class StoredOutput(EndOnlyOutput):
+class StoredOutput(GatheringOutput):
     """An `OutputPartition`. EndOfPartition completes the file; of one that is abandoned nothing stays.
 
     Args:
@@ -64,9 +62,6 @@ class StoredOutput(EndOnlyOutput):
         Transient: the storage cannot be written to.
     """
 
-    has_room = True
-    flush_at_ms = None
-
     def __init__(
         self,
         descriptor: PartitionDescriptor,
@@ -76,30 +71,24 @@ class StoredOutput(EndOnlyOutput):
         folder: str,
         writer: StateWriter,
     ) -> None:
-        self.edge = descriptor.edge
-        self.rows_out = 0
+        super().__init__(descriptor, index, SPILL_BYTES)
         self.stored: StoredRows | None = None
         self._vertex = vertex
         self._index = index
         self._folder = folder
         self._writer = writer
         self._file: StateFile | None = None
-        self._router = Router(descriptor, index)
-        self._consumers = len(descriptor.consumers)
         self._encoders = [FrameEncoder() for _ in range(self._router.targets)]
         self._segments: list[list[tuple[int, int]]] = [[] for _ in self._encoders]
-        self._gathered: deque[Batch] = deque()
-        self._bytes = 0
         self._position = 0
 
     def emit(self, batch: Batch) -> None:
         assert self.stored is None, "nothing follows EndOfPartition"
-        self.rows_out += batch.num_rows
-        self._gathered.append(batch)
-        self._bytes += batch.nbytes
-        if self._bytes >= SPILL_BYTES:
-            with self._named():
-                self._divide()
+        super().emit(batch)
+
+    def _full(self) -> None:
+        with self._named():
+            self._divide()
 
     def broadcast(self, event: Event) -> None:
         """The end alone is stored: there is no watermark before it in a bounded job."""
@@ -108,7 +97,7 @@ class StoredOutput(EndOnlyOutput):
                 self._complete()
 
     def abandon(self) -> None:
-        self._gathered.clear()
+        super().abandon()
         file, self._file = self._file, None
         if file is not None:
             error = Transient("its task has ended early")
@@ -126,9 +115,8 @@ class StoredOutput(EndOnlyOutput):
             ) from error
 
     def _divide(self) -> None:
-        self._bytes = 0
         divided: list[list[Element]] = [[] for _ in self._encoders]
-        for target, batch in self._router.route(self._gathered):
+        for target, batch in self._taken():
             divided[target].append(batch)
         for target, elements in enumerate(divided):
             self._append(target, elements)
@@ -152,7 +140,7 @@ class StoredOutput(EndOnlyOutput):
         self._divide()
         for target in range(len(self._encoders)):
             self._append(target, _LAST)
-        targets = tuple(self._router.target_of(place) for place in range(self._consumers))
+        targets = tuple(self._router.target_of(place) for place in range(len(self._consumers)))
         index = msgspec.msgpack.encode(_SegmentIndex(targets, tuple(tuple(of) for of in self._segments)))
         file, self._file = self._file, None
         assert file is not None, "each target has an end"

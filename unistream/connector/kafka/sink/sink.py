@@ -18,7 +18,7 @@ from unistream.base.config import DurationLike, duration_ms
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.secrets import Secret, redacted
-from unistream.connector.common import OnRewind, json_misfit
+from unistream.connector.common import OnRewind, check_on_rewind, json_misfit
 from unistream.connector.kafka.broker.config import Properties, check_sink_properties
 from unistream.connector.kafka.broker.topic import checked_servers, checked_topic
 from unistream.connector.kafka.record.batches import COMPRESSIONS, Compression
@@ -100,7 +100,7 @@ class KafkaSink:
         _check_one_of("delivery", delivery, DELIVERIES)
         _check_one_of("on_lost", on_lost, ON_LOST)
         _check_one_of("compression", compression, tuple(COMPRESSIONS))
-        _check_one_of("on_rewind", on_rewind, ("refuse", "allow_duplicates"))
+        check_on_rewind(on_rewind)
         _check_prefix(transactional_id_prefix)
         self._target = KafkaTarget(
             servers=checked_servers(bootstrap_servers),
