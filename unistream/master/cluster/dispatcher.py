@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Final
@@ -22,6 +21,7 @@ from unistream.core import contract
 from unistream.core.job import vertices_named, with_parallelism
 from unistream.core.resource import heartbeat_terms
 from unistream.master.cluster.cluster_view import cluster_info
+from unistream.master.cluster.job_masters import JobAdmission, JobMasterRegistry, SharedEngine
 from unistream.master.cluster.job_views import JobViews
 from unistream.master.cluster.kept_jobs import KeptJobs
 from unistream.master.cluster.recovery import Recovery
@@ -31,7 +31,7 @@ from unistream.master.job import JobMaster, JobSetup, prepare, scheduler_of
 from unistream.master.service import ClusterServices, MasterPorts, ResourceManager, WorkerSettings
 from unistream.master.shown import ClusterInfo, EndedJobs, RecentPages
 from unistream.master.store import RescaleAsked, UntilWritten, digest_of_widths
-from unistream.model.graph import JobGraph, shown
+from unistream.model.graph import shown
 from unistream.model.job_info import TaskManagerInfo
 from unistream.model.stored_job import ArtifactName, StoredJob
 from unistream.model.submission import SubmitRequest
@@ -39,9 +39,6 @@ from unistream.port.engine import BatchEngine
 from unistream.port.metadata import ArtifactRecord, JobRecord
 from unistream.port.transport import Server
 
-JOBS_RUNNING_MAX: Final = 100  # each has a thread and keeps workers busy
-PURPOSE_CHARS_MAX: Final = 200  # of a title that people read in lists
-JOBS_ENDED_KEPT_MAX: Final = 100  # older ones are read from the catalogue
 IO_TIMEOUT_S: Final = 30.0
 CATALOGUE_TIMEOUT_S: Final = 10.0
 
@@ -59,19 +56,16 @@ class Dispatcher(JobViews):
         self._config = config
         self._services = services
         self._ports = ports
-        self._clock = services.clock
         self._catalogue = ports.catalogue
-        self._jobs: dict[JobId, JobMaster] = {}
-        self._jobs_lock = threading.Lock()
-        self._submit_lock = threading.Lock()
-        self._engine: BatchEngine | None = None
-        self._engine_lock = threading.Lock()
-        self._closed = False
-        self._refuses_until_ms = 0  # new jobs
-        self._suspension = Suspension(services.goes_on, self._clock)
+        self._jobs = JobMasterRegistry()
+        self._admission = JobAdmission(services.clock, self._jobs)
+        self._engine = SharedEngine(self._create_engine)
+        self._suspension = Suspension(services.goes_on, services.clock)
         self._pages = RecentPages()
-        self._ended = EndedJobs(services.metadata, self._clock, ports.catalogue.cluster, ports.jobs.results)
-        self.started_ms = self._clock.wall_ms()
+        self._ended = EndedJobs(
+            services.metadata, services.clock, ports.catalogue.cluster, ports.jobs.results
+        )
+        self.started_ms = services.clock.wall_ms()
         try:
             self._server = services.create_server(self.handle)
             self._resources = self._create_resource_manager()
@@ -81,7 +75,7 @@ class Dispatcher(JobViews):
         self._gateway = WorkerGateway(self._resources, self._jobs.get, services.artifacts.get)
         self._until_written = UntilWritten(ports.create_loop, ports.leadership)
         self._recovery = Recovery(ports, services, config, self._recovered)
-        self.kept_jobs = KeptJobs(ports.jobs, ports.leadership, self._clock, self.submit)
+        self.kept_jobs = KeptJobs(ports.jobs, ports.leadership, services.clock, self.submit)
         self._resources.start()
 
     def handle(self, request: bytes) -> bytes:
@@ -107,8 +101,8 @@ class Dispatcher(JobViews):
             ),
             create_host=self._services.create_host,
             ports=self._ports,
-            post=self._post,
-            describe=self._describe,
+            post=self._jobs.post,
+            describe=self._jobs.describe,
             settings=WorkerSettings(
                 master=self._server.address,
                 heartbeat=heartbeat_terms(self._config),
@@ -116,7 +110,7 @@ class Dispatcher(JobViews):
                 log_dir=self._services.log_dir,
                 active=self._services.traits.active,
             ),
-            clock=self._clock,
+            clock=self._services.clock,
         )
 
     # --- users ------------------------------------------------------------------------------------
@@ -132,15 +126,15 @@ class Dispatcher(JobViews):
         """
         job = self.job_id(request.request_id)
         self._ports.leadership.demand()
-        with self._submit_lock:
+        with self._admission.lock:
             if request.request_id is not None and self._exists(job):
                 return job
             if request.request_id is not None and self._ports.jobs.pointer(job) is not None:
                 self._recovery.resume(job)  # it was stored, and its user did not get to know
                 return job
-            self._check_capacity()
+            self._admission.check()
             if request.alone:
-                _check_alone(request.graph, self.masters())
+                self._jobs.check_alone(request.graph)
             setup = prepare(
                 request,
                 job=job,
@@ -225,16 +219,13 @@ class Dispatcher(JobViews):
 
     def close(self) -> None:
         """Suspends running jobs and keeps their snapshots, ends all workers; bounded. Safe to repeat."""
-        with self._submit_lock:
-            if self._closed:
-                return
-            self._closed = True
+        if not self._admission.close():
+            return
         self._ports.leadership.end_unless_leading("its cluster was shut down while nobody knew who leads")
         self._recovery.close()
         self._suspension.end(list(self.masters().values()))
         self._until_written.close()
-        if self._engine is not None:
-            self._engine.close()
+        self._engine.close()
         self._resources.close()
         self._server.close()
         self._ports.io.close(IO_TIMEOUT_S)
@@ -257,10 +248,7 @@ class Dispatcher(JobViews):
 
     def refuse_jobs(self, for_ms: int) -> bool:
         """New jobs are refused for this long, 0: they are accepted again. True: they were until now."""
-        with self._submit_lock:
-            now_ms = self._clock.monotonic_ms()
-            before, self._refuses_until_ms = self._refuses_until_ms, now_ms + for_ms
-            return now_ms < before
+        return self._admission.refuse(for_ms)
 
     def _exists(self, job: JobId) -> bool:
         """Whether the job is in memory, waits for recovery or has ended, as far as is known: the metadata may
@@ -284,15 +272,6 @@ class Dispatcher(JobViews):
             self._config.find(METADATA_URL) is not None
         )
 
-    def _check_capacity(self) -> None:
-        if self._closed:
-            raise ConfigError("the cluster is shutting down and takes no more jobs")
-        if self._clock.monotonic_ms() < self._refuses_until_ms:
-            raise ConfigError("the cluster is being stopped and takes no jobs now; submit it again later")
-        running = sum(not master.wait(0) for master in self.masters().values())
-        if running >= JOBS_RUNNING_MAX:
-            raise ConfigError(f"{running} jobs are running, limit {JOBS_RUNNING_MAX}; wait for one to end")
-
     def _start(self, setup: JobSetup) -> JobMaster:
         """Starts a checked job: a submitted one, or one of an earlier leader."""
         master = JobMaster(
@@ -300,10 +279,10 @@ class Dispatcher(JobViews):
             self._services,
             self._ports,
             request_slots=self._resources.post,
-            on_ended=self._on_ended,
+            on_ended=lambda _job: self._jobs.forget_ended(),
             finish_later=self._recovery.finish_later,
             until_written=self._until_written,
-            create_engine=self._batch_engine,
+            create_engine=self._engine.get,
         )
         self._catalogue.add_job(
             JobRecord(
@@ -319,15 +298,14 @@ class Dispatcher(JobViews):
                 scheduler=scheduler_of(setup.graph),
             )
         )
-        now_ms = self._clock.wall_ms()
+        now_ms = self._services.clock.wall_ms()
         self._catalogue.record_artifact(
             setup.job,
             ArtifactRecord(
                 sha256=setup.artifact, size_bytes=setup.artifact_bytes, created_ms=now_ms, used_ms=now_ms
             ),
         )
-        with self._jobs_lock:
-            self._jobs[setup.job] = master
+        self._jobs.add(master)
         master.start()
         return master
 
@@ -345,28 +323,17 @@ class Dispatcher(JobViews):
         return self._recovery.found
 
     def _recovered(self, setup: JobSetup) -> Callable[[contract.Event], None]:
-        with self._submit_lock:
-            if self._closed:
+        with self._admission.lock:
+            if self._admission.is_closed:
                 return lambda _event: None  # the next leader starts it
             master = self._start(setup)
         logger.info("event=job_recovered job=%s name=%r", setup.job, setup.graph.name)
         return master.post
 
-    def _batch_engine(self) -> BatchEngine:
-        """The engine that runs all BATCH jobs of the cluster, made for the first one."""
+    def _create_engine(self) -> BatchEngine:
         create = self._services.create_engine
         assert create is not None, "`prepare` has refused jobs for an engine"
-        with self._engine_lock:
-            if self._engine is None:
-                self._engine = create(self._resources.host)
-            return self._engine
-
-    def _on_ended(self, job: JobId) -> None:
-        """Forgets the jobs that ended first; they remain in the catalogue."""
-        with self._jobs_lock:
-            ended = [id_ for id_, master in self._jobs.items() if master.wait(0)]
-            for old in ended[: max(0, len(ended) - JOBS_ENDED_KEPT_MAX)]:
-                del self._jobs[old]
+        return create(self._resources.host)
 
     def _master(self, job: JobId) -> JobMaster:
         master = self._jobs.get(job)
@@ -386,21 +353,6 @@ class Dispatcher(JobViews):
             raise AlreadyEnded(f"job {job} has already ended as {master.state}: {what}")
         return master
 
-    def _post(self, job: JobId, event: contract.Event) -> None:
-        """Hands an event of the ResourceManager to the job's master. A job that is no longer in memory needs
-        no events."""
-        master = self._jobs.get(job)
-        if master is not None:
-            master.post(event)
-
-    def _describe(self, job: JobId) -> str:
-        """The job's name and vertices, in one line; "": it has just ended."""
-        master = self._jobs.get(job)
-        if master is None:
-            return ""
-        graph = master.setup.graph
-        return f"{graph.name}: {', '.join(vertex.name for vertex in graph.vertices)}"[:PURPOSE_CHARS_MAX]
-
     @property
     def control_address(self) -> str:
         """Flight location where workers register."""
@@ -419,19 +371,6 @@ class Dispatcher(JobViews):
     @property
     def config(self) -> Configuration:
         return self._config
-
-
-def _check_alone(graph: JobGraph, masters: Mapping[JobId, JobMaster]) -> None:
-    """Raises ConfigError: one of these jobs writes one of the same outputs, and has not ended."""
-    wanted = {(uid, uri) for uid, uris in graph.writes.items() for uri in uris}
-    for job, master in masters.items():
-        writes = master.journal.graph.writes
-        both = [uri for uid, uris in writes.items() for uri in uris if (uid, uri) in wanted]
-        if both and not master.wait(0):
-            raise ConfigError(
-                f"job {job} ({master.journal.graph.name}) writes {both[0]}, and the submitted one is to be "
-                "the only one that does; nothing was started"
-            )
 
 
 def _stored(request: SubmitRequest, setup: JobSetup, epoch: LeaderEpoch) -> StoredJob:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
@@ -11,6 +10,7 @@ from msgspec.structs import replace
 
 from unistream.base.errors import NotFound, Unreachable
 from unistream.base.ids import JobId, TaskManagerId
+from unistream.master.cluster.job_masters import JobMasterRegistry
 from unistream.master.cluster.recovery import Recovery
 from unistream.master.job import JobMaster
 from unistream.master.service import ClusterServices, MasterPorts, ResourceManager
@@ -65,8 +65,7 @@ class JobViews:
     _ports: MasterPorts
     _resources: ResourceManager
     _recovery: Recovery
-    _jobs: dict[JobId, JobMaster]
-    _jobs_lock: threading.Lock
+    _jobs: JobMasterRegistry
     _ended: EndedJobs
     _pages: RecentPages
 
@@ -134,7 +133,7 @@ class JobViews:
 
     def workers_info(self) -> WorkersInfo:
         """All workers, what is in their slots, and hosts that are avoided."""
-        running = {job: master for job, master in self.masters().items() if not master.wait(0)}
+        running = self._jobs.running()
         return workers_info(
             self._resources.workers(),
             leased=self._resources.leased(),
@@ -251,7 +250,7 @@ class JobViews:
     def past_jobs(self, wanted: PastJobs, limit: int, before: HistoryPlace | None) -> JobsPage:
         """Jobs that do not run. Raises Unreachable: the database is away."""
         self._check_metadata()
-        running = [job for job, master in self.masters().items() if not master.wait(0)]
+        running = self._jobs.running()
         waiting = [info.job for info in self._recovery.infos()]
         return search_past_jobs(
             self._services.metadata,
@@ -295,8 +294,7 @@ class JobViews:
 
     def masters(self) -> dict[JobId, JobMaster]:
         """The jobs in memory, oldest first."""
-        with self._jobs_lock:
-            return dict(self._jobs)
+        return self._jobs.all()
 
     def wait(self, job: JobId, timeout_s: float | None) -> bool:
         """True once the job has ended and its result is recorded. Raises NotFound."""
@@ -335,7 +333,7 @@ class JobViews:
 
     def _is_ours(self, job: JobId) -> bool:
         """It runs here, or is to be started here."""
-        return self._recovery.info(job) is not None or job in self._jobs
+        return self._recovery.info(job) is not None or self._jobs.get(job) is not None
 
     @property
     def counts(self) -> dict[str, int]:
