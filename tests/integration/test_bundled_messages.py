@@ -12,7 +12,7 @@ from tests.eventually import WAIT_S
 from unistream.base.clock import SystemClock
 from unistream.base.ids import AttemptId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import BUNDLE_MESSAGES_MAX, FRAME_BYTES_MAX
-from unistream.master.service.senders import Failed, OutgoingMessage, Senders
+from unistream.master.service.senders import OutgoingMessage, Senders, SendFailure
 from unistream.model import messages as mm
 from unistream.model.bundle import answer_each
 from unistream.model.codec import (
@@ -90,11 +90,11 @@ class TestToWorkers:
         closing.callback(self.senders.close)
         return peer
 
-    def send(self, messages: list[mm.ToTaskManager]) -> list[Failed | None]:
-        fates: list[Failed | None] = []
+    def send(self, messages: list[mm.ToTaskManager]) -> list[SendFailure | None]:
+        fates: list[SendFailure | None] = []
         done = threading.Semaphore(0)
 
-        def reported(failed: Failed | None) -> None:
+        def reported(failed: SendFailure | None) -> None:
             fates.append(failed)
             done.release()
 
@@ -108,8 +108,8 @@ class TestToWorkers:
     def test_each_has_its_own_fate(self, worker: Peer) -> None:
         worker.refused, worker.breaks = {3}, {5}
         fates = self.send([mm.CancelTask(attempt=attempt(n)) for n in range(8)])
-        assert fates[3] == Failed("tm refused CancelTask: no", refused=True)
-        assert fates[5] == Failed("CancelTask to tm failed: LookupError: on purpose")
+        assert fates[3] == SendFailure("tm refused CancelTask: no", refused=True)
+        assert fates[5] == SendFailure("CancelTask to tm failed: LookupError: on purpose")
         assert [n for n, on_outcome in enumerate(fates) if on_outcome is not None] == [3, 5]
         assert worker.requests == [8]
         assert worker.acted == [0, 1, 2, 3, 4, 6, 7]

@@ -150,7 +150,7 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
         cancel: The job is cancelled.
         stop: A stop of this kind; None: none.
         target, savepoint_format: Of its savepoint.
-        operations: What clients ask about, the newest last; see `master.operations`.
+        operations: What clients ask about, the newest last; see `master.store.operations`.
     """
 
     cancel: bool = False

@@ -103,7 +103,7 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 class ArchiveRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What the pages of a job showed when it ended, at `ended_ms`. `tasks`: subtasks by state. `content` is
-    JSON of `format` (`master.archive`)."""
+    JSON of `format` (`master.shown.archive`)."""
 
     job: JobId
     format: int
@@ -127,7 +127,7 @@ class PastJobs(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: The job's name or its id has this text, whatever its case.
         table: One of its tables or topics may have this text in its URI: the caller looks again.
-        states: As `master.job_info.JobSummary` has them: a job without an end is SUSPENDED.
+        states: As `model.job_info.JobSummary` has them: a job without an end is SUSPENDED.
         since_ms, until_ms: It was there at some time from the one to the other.
         running: Jobs that run; `alive`: clusters whose jobs without an end run.
     """

@@ -1,7 +1,7 @@
 """Asynchronous requests: a trigger id now, the outcome later.
 
-Savepoints, stops and changes of parallelism are known to later leaders, too (`master.operations`); all others
-end with this process.
+Savepoints, stops and changes of parallelism are known to later leaders, too (`master.store.operations`); all
+others end with this process.
 """
 
 from __future__ import annotations

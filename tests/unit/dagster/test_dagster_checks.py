@@ -21,7 +21,7 @@ from unistream.dagster import (
 )
 from unistream.dagster.run.seen import Complete
 from unistream.dagster.sensor.judging import HealthLimits, SourceRows, judged, row_count_verdict, source_rows
-from unistream.master.job.task_counters import summed
+from unistream.master.job.job_counters import summed
 from unistream.model.job_info import ExceptionInfo, JobInfo, SubtaskInfo
 from unistream.model.messages import TaskMetrics
 

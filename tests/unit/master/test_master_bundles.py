@@ -20,9 +20,9 @@ from unistream.base.ids import (
 )
 from unistream.core import contract
 from unistream.core.contract import AttemptView
-from unistream.master.job.outgoing import Outgoing
+from unistream.master.job.worker_messages import WorkerMessages
 from unistream.master.loop.ordered import OrderedGatherer
-from unistream.master.service.senders import Failed, OutgoingMessage, Senders
+from unistream.master.service.senders import OutgoingMessage, Senders, SendFailure
 from unistream.model import messages as mm
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_answer, decode_for_task_manager, decode_to_task_manager, encode
@@ -100,18 +100,18 @@ class Fates:
     """What became of each message, by subtask."""
 
     def __init__(self) -> None:
-        self.reported: list[tuple[int, Failed | None]] = []
+        self.reported: list[tuple[int, SendFailure | None]] = []
         self._told = threading.Condition()
 
     def outgoing_messages(self, numbers: Sequence[int]) -> list[OutgoingMessage]:
-        def reported(number: int, failed: Failed | None) -> None:
+        def reported(number: int, failed: SendFailure | None) -> None:
             with self._told:
                 self.reported.append((number, failed))
                 self._told.notify()
 
         return [OutgoingMessage(cancel(n), lambda failed, n=n: reported(n, failed)) for n in numbers]  # type: ignore[misc]
 
-    def wait(self, count: int) -> list[tuple[int, Failed | None]]:
+    def wait(self, count: int) -> list[tuple[int, SendFailure | None]]:
         with self._told:
             assert self._told.wait_for(lambda: len(self.reported) >= count, WAIT_S)
             return self.reported
@@ -149,12 +149,14 @@ def test_what_gathers_while_a_request_is_under_way_goes_in_the_next() -> None:
 @pytest.mark.parametrize(
     ("outcome", "on_outcome"),
     [
-        (mm.Refused(reason="no"), Failed("tm refused CancelTask: no", refused=True)),
-        (ProtocolError("what"), Failed("CancelTask to tm failed: what")),
-        (LookupError("oh"), Failed("CancelTask to tm failed: LookupError: oh")),
+        (mm.Refused(reason="no"), SendFailure("tm refused CancelTask: no", refused=True)),
+        (ProtocolError("what"), SendFailure("CancelTask to tm failed: what")),
+        (LookupError("oh"), SendFailure("CancelTask to tm failed: LookupError: oh")),
     ],
 )
-def test_one_that_fails_in_the_middle_fails_alone(outcome: mm.Answer | Exception, on_outcome: Failed) -> None:
+def test_one_that_fails_in_the_middle_fails_alone(
+    outcome: mm.Answer | Exception, on_outcome: SendFailure
+) -> None:
     peer = Peer()
     peer.fails[1] = outcome
     senders, fates = send(peer, [0, 1, 2])
@@ -166,25 +168,29 @@ def test_one_that_fails_in_the_middle_fails_alone(outcome: mm.Answer | Exception
 @pytest.mark.parametrize(
     ("outcome", "on_outcome"),
     [
-        pytest.param(Unreachable("x"), Failed("tm did not answer CancelTask: x"), id="unknown"),
+        pytest.param(Unreachable("x"), SendFailure("tm did not answer CancelTask: x"), id="unknown"),
         pytest.param(
-            NothingListens("x"), Failed("tm did not answer CancelTask: x", nobody_there=True), id="nobody"
+            NothingListens("x"),
+            SendFailure("tm did not answer CancelTask: x", nobody_there=True),
+            id="nobody",
         ),
-        pytest.param(OSError("y"), Failed("CancelTask to tm failed: y"), id="whatever a transport raises"),
+        pytest.param(
+            OSError("y"), SendFailure("CancelTask to tm failed: y"), id="whatever a transport raises"
+        ),
         pytest.param(
             mm.Refused(reason="it ends"),
-            Failed("tm refused CancelTask: it ends", refused=True),
+            SendFailure("tm refused CancelTask: it ends", refused=True),
             id="refused as a whole",
         ),
         pytest.param(
             mm.Answers(answers=(mm.Ack(),)),
-            Failed("CancelTask to tm failed: 1 answers to 2 messages"),
+            SendFailure("CancelTask to tm failed: 1 answers to 2 messages"),
             id="an answer that does not fit",
         ),
     ],
 )
 def test_a_request_that_fails_is_told_of_each_and_sent_again_by_whom_it_concerns(
-    outcome: Exception | mm.Answer, on_outcome: Failed
+    outcome: Exception | mm.Answer, on_outcome: SendFailure
 ) -> None:
     peer = Peer(outcome)
     senders, fates = send(peer, [0, 1])
@@ -203,12 +209,12 @@ def test_a_lost_worker_gets_nothing_of_what_has_gathered() -> None:
     senders.send_all(WORKER, "a", fates.outgoing_messages([1, 2]))
     senders.forget(WORKER, "killed")
     peer.gate.set()
-    lost = Failed("killed", refused=True)
+    lost = SendFailure("killed", refused=True)
     assert fates.wait(3) == [(0, None), (1, lost), (2, lost)]
     assert peer.requests == [[0]]
     senders.close()
     senders.send_all(WORKER, "a", fates.outgoing_messages([3, 4]))
-    late = Failed("the cluster is shutting down", refused=True)
+    late = SendFailure("the cluster is shutting down", refused=True)
     assert fates.wait(5)[3:] == [(3, late), (4, late)]
 
 
@@ -225,7 +231,7 @@ class TestOutgoing:
             heard.release()
 
         senders = Senders(lambda address: peers[address])
-        outgoing = Outgoing(JOB, senders, post)
+        outgoing = WorkerMessages(JOB, senders, post)
         outgoing.granted([lease("a"), lease("b")])
         for number, where in enumerate(["a", "b", "a", "nowhere"]):
             command = contract.Send(task_manager=TaskManagerId(where), message=cancel(number), token=number)
@@ -250,7 +256,7 @@ class TestOutgoing:
             if outcome is not None:
                 raise outcome
 
-        outgoing = Outgoing(JOB, senders, events.append, before_deploy=store)
+        outgoing = WorkerMessages(JOB, senders, events.append, before_deploy=store)
         outgoing.granted([lease("a")])
         for number in (0, 0, 1):
             message = mm.DeployTask(deployment=deployment(number))
@@ -266,7 +272,7 @@ class TestOutgoing:
     def test_the_last_resort_cancels_what_may_run(self) -> None:
         peer = Peer()
         senders = Senders(lambda _address: peer)
-        outgoing = Outgoing(JOB, senders, lambda _event: None)
+        outgoing = WorkerMessages(JOB, senders, lambda _event: None)
         outgoing.granted([lease("a")])
         outgoing.cancel(
             AttemptView(attempt=attempt(n), state=state, task_manager=where)

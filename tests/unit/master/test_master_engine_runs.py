@@ -16,7 +16,7 @@ from unistream.base.ids import EdgeId, JobId, VertexId
 from unistream.core import contract
 from unistream.master.job.engine_runs import EngineRuns
 from unistream.master.job.job_setup import JobSetup
-from unistream.master.job.journal import Journal
+from unistream.master.job.journal import JobJournal
 from unistream.master.loop.ordered import Pool
 from unistream.model.bounded import RunFailed
 from unistream.model.stored_rows import StoredRows
@@ -56,7 +56,7 @@ class Master:
         self.engine = Engine()
         self.events: list[contract.Event] = []
         self._pool = Pool("engine-runs", 1)
-        self.journal = Journal(setup.job, setup.graph, NOBODY, ManualClock())
+        self.journal = JobJournal(setup.job, setup.graph, NOBODY, ManualClock())
         self._runs = EngineRuns(
             setup,
             lambda: self.engine,

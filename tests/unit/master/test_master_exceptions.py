@@ -8,7 +8,7 @@ import pytest
 from tests.unit.master.test_master_journal import RECORD
 from unistream.base.ids import AttemptId, JobId, LineageId, OperatorUid, TaskManagerId, VertexId
 from unistream.core.contract import AttemptView, JobView, RecordAttempt, RecordException
-from unistream.master.job.journal import Journal
+from unistream.master.job.journal import JobJournal
 from unistream.master.shown.exceptions import recorded_exceptions
 from unistream.model.graph import JobGraph, JobVertex, OperatorInfo
 from unistream.model.job_info import ExceptionInfo, JobInfo
@@ -53,8 +53,8 @@ def facts() -> Facts:
 
 
 @pytest.fixture
-def journal(facts: Facts) -> Journal:
-    return Journal(JOB, GRAPH, facts, ManualClock())  # type: ignore[arg-type]
+def journal(facts: Facts) -> JobJournal:
+    return JobJournal(JOB, GRAPH, facts, ManualClock())  # type: ignore[arg-type]
 
 
 def attempt(index: int, number: int = 0) -> AttemptId:
@@ -66,7 +66,7 @@ def reported(index: int = 0, **changes: object) -> RecordException:
     return RecordException(**fields)  # type: ignore[arg-type]
 
 
-def shown(journal: Journal, limit: int = 20) -> list[dict[str, object]]:
+def shown(journal: JobJournal, limit: int = 20) -> list[dict[str, object]]:
     info = JobInfo(
         job=JOB,
         name="g",
@@ -80,7 +80,7 @@ def shown(journal: Journal, limit: int = 20) -> list[dict[str, object]]:
     return entries
 
 
-def test_a_failure_in_flinks_shape(journal: Journal) -> None:
+def test_a_failure_in_flinks_shape(journal: JobJournal) -> None:
     journal.exception(reported(1), "grpc://127.0.0.1:4000")
     journal.exception(reported(0, is_root=False))
     [entry] = shown(journal)
@@ -100,13 +100,13 @@ def test_a_failure_in_flinks_shape(journal: Journal) -> None:
     assert "concurrentExceptions" not in concurrent[0]
 
 
-def test_a_failure_of_the_job_as_a_whole_has_no_place(journal: Journal) -> None:
+def test_a_failure_of_the_job_as_a_whole_has_no_place(journal: JobJournal) -> None:
     journal.failure(BOOM)
     [entry] = shown(journal)
     assert not {"taskName", "endpoint", "taskManagerId"} & set(entry)
 
 
-def test_the_failure_that_ended_the_job_is_below_the_decision(journal: Journal) -> None:
+def test_the_failure_that_ended_the_job_is_below_the_decision(journal: JobJournal) -> None:
     journal.exception(reported(suppressed="Recovery is suppressed by none; UserCodeError: row 3"))
     [entry] = shown(journal)
     assert "suppressed by none" in str(entry["stacktrace"])
@@ -115,7 +115,7 @@ def test_the_failure_that_ended_the_job_is_below_the_decision(journal: Journal) 
     assert concurrent["taskManagerId"] == "tm"
 
 
-def test_the_options_bound_what_is_kept(journal: Journal, facts: Facts) -> None:
+def test_the_options_bound_what_is_kept(journal: JobJournal, facts: Facts) -> None:
     for _ in range(3):
         journal.exception(reported())
     assert len(shown(journal)) == 2
@@ -123,7 +123,7 @@ def test_the_options_bound_what_is_kept(journal: Journal, facts: Facts) -> None:
     assert len(facts.exceptions) == 3
 
 
-def test_former_attempts_are_kept_with_their_failure(journal: Journal) -> None:
+def test_former_attempts_are_kept_with_their_failure(journal: JobJournal) -> None:
     for number, state in ((0, "CANCELED"), (1, "RUNNING"), (1, "FAILED")):
         journal.attempt(
             RecordAttempt(attempt=attempt(0, number), vertex_name="v", state=state, task_manager=None)
@@ -148,7 +148,7 @@ def test_what_the_catalogue_knows_has_names_too() -> None:
     assert nameless.task_name == "j/v#1.4"
 
 
-def test_the_picture_survives_the_wire(journal: Journal) -> None:
+def test_the_picture_survives_the_wire(journal: JobJournal) -> None:
     journal.exception(reported(1))
     journal.exception(reported(0, is_root=False))
     sent = msgspec.json.encode(journal.exceptions)

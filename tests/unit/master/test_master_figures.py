@@ -16,8 +16,8 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.cli.progress import line
 from unistream.core.contract import JobView
+from unistream.master.job.job_counters import summed
 from unistream.master.job.job_master import JobMaster
-from unistream.master.job.task_counters import summed
 from unistream.model import messages as mm
 from unistream.model.job_figures import (
     SilentSource,

@@ -21,7 +21,7 @@ from unistream.base.errors import Unreachable
 from unistream.base.ids import AttemptId, ClusterId, JobId, LeaderEpoch, LineageId
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.service.catalogue import Catalogue
-from unistream.master.service.write_queue import ARCHIVES_BYTES_MAX, Entry, Kind, WriteQueue
+from unistream.master.service.write_queue import ARCHIVES_BYTES_MAX, QueuedWrite, WriteKind, WriteQueue
 from unistream.master.shown.history import recorded_attempts
 from unistream.master.store.job_store import JobStore
 from unistream.metadata.store import SqlMetadataStore
@@ -141,17 +141,17 @@ def test_archives_wait_up_to_a_size_and_the_oldest_are_dropped() -> None:
 
     def put(job: JobId, size: int) -> None:
         content = ArchiveRecord(job=job, format=1, ended_ms=1, tasks={}, content="")
-        queue.put(Entry(Kind.ARCHIVE, job, content, row="archive", size=size))
+        queue.put(QueuedWrite(WriteKind.ARCHIVE, job, content, row="archive", size=size))
 
     for job in JOBS:
         put(job, large)
-    assert queue.dropped == {Kind.ARCHIVE: 1}
+    assert queue.dropped == {WriteKind.ARCHIVE: 1}
     put(JOBS[4], 1)  # a newer one of the same job takes its place
     put(JOBS[0], large - 1)
-    assert queue.dropped == {Kind.ARCHIVE: 1}
+    assert queue.dropped == {WriteKind.ARCHIVE: 1}
     assert queue.take()[0].job == JOBS[1]
     put(JOBS[1], large)
-    assert queue.dropped == {Kind.ARCHIVE: 1}, "what is being written counts no more"
+    assert queue.dropped == {WriteKind.ARCHIVE: 1}, "what is being written counts no more"
 
 
 # --- a job that is to be started again ------------------------------------------------------------

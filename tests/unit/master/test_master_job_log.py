@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unistream.base.ids import AttemptId, JobId, VertexId
-from unistream.master.job.job_log import JobLog
+from unistream.master.job.job_log import JobLogBuffer
 from unistream.model.job_log_line import LINES_KEPT_MAX
 from unistream.model.messages import LogLine, LogReported
 from unistream.testing.harness.operators import ManualClock
@@ -18,15 +18,15 @@ def reported(number: int, *messages: str, dropped: int = 0, attempt: int = 0, in
 
 
 @pytest.fixture
-def log() -> JobLog:
-    return JobLog(ManualClock(1_000))
+def log() -> JobLogBuffer:
+    return JobLogBuffer(ManualClock(1_000))
 
 
-def messages(log: JobLog, after: int = 0, limit: int = LINES_KEPT_MAX) -> list[str]:
+def messages(log: JobLogBuffer, after: int = 0, limit: int = LINES_KEPT_MAX) -> list[str]:
     return [line.message for line in log.after(after, limit)]
 
 
-def test_lines_are_read_in_pages_behind_a_number(log: JobLog) -> None:
+def test_lines_are_read_in_pages_behind_a_number(log: JobLogBuffer) -> None:
     log.add(reported(1, "a", "b"), "map (1/1)")
     log.add(reported(2, "c"), "map (1/1)")
     first = log.after(0, 2)
@@ -35,7 +35,7 @@ def test_lines_are_read_in_pages_behind_a_number(log: JobLog) -> None:
     assert messages(log, log.after(0, 9)[-1].seq) == []
 
 
-def test_a_report_that_comes_again_changes_nothing(log: JobLog) -> None:
+def test_a_report_that_comes_again_changes_nothing(log: JobLogBuffer) -> None:
     for report in (
         reported(1, "a"),
         reported(1, "a"),
@@ -49,7 +49,7 @@ def test_a_report_that_comes_again_changes_nothing(log: JobLog) -> None:
     assert messages(log) == ["a", "b", "of a restart", "of another subtask"]
 
 
-def test_what_was_dropped_is_said_by_the_next_line_of_the_task(log: JobLog) -> None:
+def test_what_was_dropped_is_said_by_the_next_line_of_the_task(log: JobLogBuffer) -> None:
     log.add(reported(1, "a", dropped=5), "first")
     log.add(reported(2, dropped=2), "first")
     log.add(reported(1, "x", index=1), "second")
@@ -62,15 +62,15 @@ def test_what_was_dropped_is_said_by_the_next_line_of_the_task(log: JobLog) -> N
     ]
 
 
-def test_the_newest_are_kept(log: JobLog) -> None:
+def test_the_newest_are_kept(log: JobLogBuffer) -> None:
     for number in range(1, 13):
         log.add(reported(number, *(f"{number}.{n}" for n in range(100))), "map")
     assert len(messages(log)) == LINES_KEPT_MAX
     assert messages(log)[0] == "3.0"
 
 
-def test_a_later_leader_has_higher_numbers(log: JobLog) -> None:
+def test_a_later_leader_has_higher_numbers(log: JobLogBuffer) -> None:
     log.add(reported(1, "a"), "map")
-    later = JobLog(ManualClock(2_000))
+    later = JobLogBuffer(ManualClock(2_000))
     later.add(reported(1, "b"), "map")
     assert messages(later, log.after(0, 1)[-1].seq) == ["b"]

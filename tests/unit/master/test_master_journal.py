@@ -8,7 +8,7 @@ import pytest
 
 from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, LineageId, OperatorUid, VertexId
 from unistream.core.contract import AttemptView, JobView
-from unistream.master.job.journal import Journal
+from unistream.master.job.journal import JobJournal
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.job_info import JobInfo
@@ -31,7 +31,7 @@ NOBODY: Any = None
 RECORD = JobRecord(job=JOB, name="g", lineage=LineageId("l"), state="RUNNING", target="mini", submitted_ms=0)
 
 
-def shown(journal: Journal) -> JobInfo:
+def shown(journal: JobJournal) -> JobInfo:
     """What is seen of the job, which has no tasks."""
     return journal.info(RECORD, JobView(graph=GRAPH, state="RUNNING", restarts=0), None)
 
@@ -52,7 +52,7 @@ Told = tuple[int, int, bool]  # attempt, its rows, whether they are its last
     ],
 )
 def test_the_newest_counters_are_shown(reports: list[Told], shown: int) -> None:
-    journal = Journal(JOB, GRAPH, NOBODY, ManualClock())
+    journal = JobJournal(JOB, GRAPH, NOBODY, ManualClock())
     for number, rows, final in reports:
         attempt = AttemptId(JOB, VERTEX.id, 0, number)
         journal.metrics(attempt, TaskMetrics(records_out=rows), final=final)
@@ -103,7 +103,7 @@ def test_rows_of_a_sink_are_what_the_job_has_committed(
 ) -> None:
     catalogue: Any = Commits()
     began = None if restored is None else CheckpointId(restored)
-    journal = Journal(JOB, GRAPH, catalogue, ManualClock(), restored=began)
+    journal = JobJournal(JOB, GRAPH, catalogue, ManualClock(), restored=began)
     for number, checkpoint, count, already in reports:
         journal.commit(
             CommitReported(
@@ -161,7 +161,7 @@ def test_a_commit_says_up_to_where_sources_were_read(
     checkpoint: int, read: tuple[SourcePositions, ...], recorded: tuple[SourcePositions, ...]
 ) -> None:
     catalogue: Any = Commits()
-    journal = Journal(JOB, two_sources(), catalogue, ManualClock())
+    journal = JobJournal(JOB, two_sources(), catalogue, ManualClock())
     for status in (SnapshotStatus.IN_PROGRESS, SnapshotStatus.COMPLETED):
         journal.checkpoint(
             CheckpointFigures(

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.unit.master.test_master_journal import GRAPH, JOB, RECORD
 from unistream.base.ids import JobId
 from unistream.core.contract import JobEnded, JobView
-from unistream.master.job.journal import Journal
+from unistream.master.job.journal import JobJournal
 from unistream.master.job.live import state_of
 from unistream.testing.harness.operators import ManualClock
 
@@ -46,7 +46,7 @@ def test_a_job_has_ended_when_its_result_is_recorded(state: str, shown: str) -> 
 def test_it_has_one_time_of_its_end() -> None:
     """That of the record, which is the page's `end-time`, too."""
     clock, catalogue = ManualClock(), Jobs()
-    journal = Journal(JOB, GRAPH, catalogue, clock)  # type: ignore[arg-type]  # what it calls here
+    journal = JobJournal(JOB, GRAPH, catalogue, clock)  # type: ignore[arg-type]  # what it calls here
     view = JobView(graph=GRAPH, state="FINISHED", restarts=0)
     record = replace(RECORD, submitted_ms=journal.submitted_ms)
     journal.ended("FINISHED", 0, clock.wall_ms() + 3)

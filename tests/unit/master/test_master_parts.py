@@ -22,10 +22,10 @@ from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
 from unistream.base.ids import AttemptId, JobId, TaskManagerId, VertexId
 from unistream.core.contract import AnswerRequest
 from unistream.master.job.open_requests import OpenRequests
-from unistream.master.loop.loop import Mailbox
+from unistream.master.loop.loop import LoopMailbox
 from unistream.master.loop.ordered import Pool
 from unistream.master.service.cluster_services import create_resource_machine
-from unistream.master.service.senders import Failed, Senders
+from unistream.master.service.senders import Senders, SendFailure
 from unistream.model import messages as mm
 from unistream.port.host import HostTraits
 
@@ -47,7 +47,7 @@ class ManualClock:
 class TestMailbox:
     def test_timers_fire_once_in_the_order_of_their_times(self) -> None:
         clock = ManualClock()
-        mailbox: Mailbox[str, str] = Mailbox(clock)
+        mailbox: LoopMailbox[str, str] = LoopMailbox(clock)
         mailbox.set_timer("late", 20)
         mailbox.set_timer("soon", 10)
         mailbox.set_timer("never", 5)
@@ -63,7 +63,7 @@ class TestMailbox:
 
     def test_a_timer_that_is_set_again_is_replaced(self) -> None:
         clock = ManualClock()
-        mailbox: Mailbox[str, str] = Mailbox(clock)
+        mailbox: LoopMailbox[str, str] = LoopMailbox(clock)
         mailbox.set_timer("t", 10)
         clock.now_ms = 9
         mailbox.set_timer("t", 10)
@@ -74,7 +74,7 @@ class TestMailbox:
 
     def test_a_flood_of_events_does_not_hold_back_a_timer(self) -> None:
         clock = ManualClock()
-        mailbox: Mailbox[str, str] = Mailbox(clock)
+        mailbox: LoopMailbox[str, str] = LoopMailbox(clock)
         mailbox.post("a")
         mailbox.set_timer("t", 0)
         mailbox.post("b")
@@ -82,7 +82,7 @@ class TestMailbox:
         assert mailbox.is_empty
 
     def test_what_was_posted_is_numbered_also_when_it_is_taken(self) -> None:
-        mailbox: Mailbox[str, str] = Mailbox(ManualClock())
+        mailbox: LoopMailbox[str, str] = LoopMailbox(ManualClock())
         numbers = [mailbox.posted]
         for event in ("a", "b"):
             mailbox.post(event)
@@ -118,15 +118,15 @@ class Client:
 
 class Fates:
     def __init__(self, count: int) -> None:
-        self.seen: list[Failed | None] = []
+        self.seen: list[SendFailure | None] = []
         self._all = threading.Semaphore(0)
         self._count = count
 
-    def __call__(self, failed: Failed | None) -> None:
+    def __call__(self, failed: SendFailure | None) -> None:
         self.seen.append(failed)
         self._all.release()
 
-    def wait(self) -> list[Failed | None]:
+    def wait(self) -> list[SendFailure | None]:
         for _ in range(self._count):
             assert self._all.acquire(timeout=WAIT_S)
         return self.seen
@@ -139,17 +139,17 @@ class TestSenders:
             pytest.param(mm.Ack(), None, id="acknowledged"),
             pytest.param(
                 mm.Refused(reason="no"),
-                Failed("tm refused CancelTask: no", refused=True),
+                SendFailure("tm refused CancelTask: no", refused=True),
                 id="certainly not done",
             ),
-            pytest.param(Unreachable("x"), Failed("tm did not answer CancelTask: x"), id="unknown"),
+            pytest.param(Unreachable("x"), SendFailure("tm did not answer CancelTask: x"), id="unknown"),
             pytest.param(
-                OSError("y"), Failed("CancelTask to tm failed: y"), id="whatever a transport raises"
+                OSError("y"), SendFailure("CancelTask to tm failed: y"), id="whatever a transport raises"
             ),
         ],
     )
     def test_every_message_has_a_fate(
-        self, outcome: mm.Answer | Exception, on_outcome: Failed | None
+        self, outcome: mm.Answer | Exception, on_outcome: SendFailure | None
     ) -> None:
         fates = Fates(1)
         senders = Senders(lambda _address: Client([outcome]))
@@ -179,7 +179,10 @@ class TestSenders:
         client.gate.set()
         senders.close()
         senders.send(WORKER, "a", CANCEL, fates)
-        lost, late = Failed("killed", refused=True), Failed("the cluster is shutting down", refused=True)
+        lost, late = (
+            SendFailure("killed", refused=True),
+            SendFailure("the cluster is shutting down", refused=True),
+        )
         assert sorted(fates.wait(), key=str) == sorted([None, lost, late], key=str)
         assert len(client.sent) == 1
 

@@ -10,7 +10,7 @@ import pytest
 from unistream.base.clock import SystemClock
 from unistream.core.contract import JobView
 from unistream.master.job.pictures import Picture, Pictures
-from unistream.master.loop.loop import Mailbox
+from unistream.master.loop.loop import LoopMailbox
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph
 
@@ -33,7 +33,7 @@ class Counting:
         return CheckpointsInfo()
 
 
-class OneThread(Mailbox[Any, Any]):
+class OneThread(LoopMailbox[Any, Any]):
     """A loop whose owner works off what is queued as soon as somebody waits for a picture."""
 
     is_own_thread = False

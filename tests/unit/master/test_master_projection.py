@@ -15,7 +15,7 @@ from tests.unit.master.scripted_workers import ScriptedWorkers
 from unistream.base.ids import CheckpointId, JobId
 from unistream.core.contract import SnapshotRequest
 from unistream.core.job.exception_history import SUPPRESSED_KIND
-from unistream.master.shown import Recorded, recorded_info
+from unistream.master.shown import RecordedJob, recorded_info
 from unistream.metadata import tables
 from unistream.model import messages as mm
 from unistream.model.job_info import ExceptionInfo, JobInfo, SinkInfo, SubtaskInfo
@@ -135,7 +135,7 @@ def test_a_job_is_the_same_live_at_its_end_archived_and_in_the_database(
     store = cluster.store()
     row = store.job(job)
     assert row is not None
-    alone = Recorded(row, None, store.cluster(row.cluster), is_here=False, now_ms=0)
+    alone = RecordedJob(row, None, store.cluster(row.cluster), is_here=False, now_ms=0)
     assert replace(recorded_info(alone, store), failure=live.failure) == recorded, (
         "of its end only the failure"
     )

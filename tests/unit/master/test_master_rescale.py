@@ -16,7 +16,7 @@ from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound
 from unistream.base.ids import JobId
 from unistream.client.remote.rest_client import RestClient
-from unistream.master.shown.history import Recorded, recorded_info
+from unistream.master.shown.history import RecordedJob, recorded_info
 from unistream.metadata import tables
 from unistream.model import messages as mm
 from unistream.model.graph import JobGraph
@@ -237,7 +237,7 @@ def assert_catalogue(api: RescaleApi, job: str) -> None:
         graph = msgspec.json.decode(record.graph_json, type=JobGraph)
         assert [vertex.parallelism for vertex in graph.vertices] == [1, 1]
         assert (record.state, record.restarts) == ("CANCELED", 1)
-        recorded = recorded_info(Recorded(record, None, None, is_here=True, now_ms=0), store)
+        recorded = recorded_info(RecordedJob(record, None, None, is_here=True, now_ms=0), store)
         assert [e.task_name.partition(" -")[0] for e in recorded.exceptions] == ["source (3/3)"]
         attempts = rows(api.cluster.url, tables.attempts, "state", "subtask")
         assert {state for state, _ in attempts} <= {"CANCELED", "FAILED"}, "removed subtasks have ended"

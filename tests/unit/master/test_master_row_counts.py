@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.master.test_master_journal import GRAPH, JOB, NOBODY, VERTEX, shown
 from unistream.base.ids import AttemptId
-from unistream.master.job.journal import Journal
+from unistream.master.job.journal import JobJournal
 from unistream.master.job.row_counts import dead_letters, late_rows, skipped_rows
 from unistream.model.messages import TaskMetrics
 from unistream.testing.harness.operators import ManualClock
@@ -31,7 +31,7 @@ Report = tuple[int, int, int]  # subtask, attempt, late rows so far
     ],
 )
 def test_late_rows_of_all_attempts(reports: list[Report], total: dict[str, int]) -> None:
-    journal = Journal(JOB, GRAPH, NOBODY, ManualClock())
+    journal = JobJournal(JOB, GRAPH, NOBODY, ManualClock())
     for index, attempt, rows in reports:
         metrics = TaskMetrics(user={"window.numLateRecordsDropped": rows, "window.other": 8})
         journal.metrics(AttemptId(JOB, VERTEX.id, index, attempt), metrics)
@@ -39,7 +39,7 @@ def test_late_rows_of_all_attempts(reports: list[Report], total: dict[str, int])
 
 
 def test_rows_out_of_order_by_source_and_split() -> None:
-    journal = Journal(JOB, GRAPH, NOBODY, ManualClock())
+    journal = JobJournal(JOB, GRAPH, NOBODY, ManualClock())
     for attempt, rows in ((0, 2), (1, 3)):
         counters = {"files, old.numRecordsOutOfOrder./in/a.json:0-9": rows, "files, old.rows": 8}
         journal.metrics(AttemptId(JOB, VERTEX.id, 0, attempt), TaskMetrics(user=counters))
@@ -59,7 +59,7 @@ def test_the_log_warns_once_for_each_operator(caplog: pytest.LogCaptureFixture) 
 
 
 def test_rows_that_failed_by_operator() -> None:
-    journal = Journal(JOB, GRAPH, NOBODY, ManualClock())
+    journal = JobJournal(JOB, GRAPH, NOBODY, ManualClock())
     for attempt, rows in ((0, 2), (1, 3)):
         counters = {"parse.dead_letters": rows, "clean.numRecordsSkipped": 1, "parse.rows": 8}
         journal.metrics(AttemptId(JOB, VERTEX.id, 0, attempt), TaskMetrics(user=counters))

@@ -17,7 +17,7 @@ from unistream.client.machine import home
 
 if TYPE_CHECKING:
     from unistream.base.ids import JobId
-    from unistream.master.shown import Recorded
+    from unistream.master.shown import RecordedJob
     from unistream.metadata.store import SqlMetadataStore
     from unistream.model.checkpoint_figures import CheckpointsInfo
     from unistream.model.job_info import JobInfo, JobSummary
@@ -65,14 +65,14 @@ def recorded_job(config: Configuration, job: JobId) -> JobInfo | None:
         return None if store is None or found is None else recorded_info(found, store)
 
 
-def _recorded(store: SqlMetadataStore, job: JobId) -> Recorded | None:
-    from unistream.master.shown import Recorded
+def _recorded(store: SqlMetadataStore, job: JobId) -> RecordedJob | None:
+    from unistream.master.shown import RecordedJob
 
     record = store.job(job)
     if record is None:
         return None
     cluster, now_ms = store.cluster(record.cluster), SystemClock().wall_ms()
-    return Recorded(record=record, result=None, cluster=cluster, is_here=False, now_ms=now_ms)
+    return RecordedJob(record=record, result=None, cluster=cluster, is_here=False, now_ms=now_ms)
 
 
 class RecordedJobClient(Closing):
@@ -104,7 +104,7 @@ class RecordedJobClient(Closing):
     def close(self) -> None:
         self._store.close()
 
-    def _found(self) -> Recorded:
+    def _found(self) -> RecordedJob:
         found = _recorded(self._store, self.job_id)
         if found is None:
             raise NotFound(f"job {self.job_id} is not in the history any more")

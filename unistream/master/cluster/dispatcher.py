@@ -24,7 +24,7 @@ from unistream.master.cluster.cluster_view import cluster_info
 from unistream.master.cluster.job_masters import JobAdmission, JobMasterRegistry, SharedEngine
 from unistream.master.cluster.job_views import JobViews
 from unistream.master.cluster.kept_jobs import KeptJobs
-from unistream.master.cluster.recovery import Recovery
+from unistream.master.cluster.recovery import JobRecovery
 from unistream.master.cluster.suspension import Suspension
 from unistream.master.cluster.worker_gateway import WorkerGateway
 from unistream.master.job import JobMaster, JobSetup, prepare, scheduler_of
@@ -74,7 +74,7 @@ class Dispatcher(JobViews):
             raise
         self._gateway = WorkerGateway(self._resources, self._jobs.get, services.artifacts.get)
         self._until_written = UntilWritten(ports.create_loop, ports.leadership)
-        self._recovery = Recovery(ports, services, config, self._recovered)
+        self._recovery = JobRecovery(ports, services, config, self._recovered)
         self.kept_jobs = KeptJobs(ports.jobs, ports.leadership, services.clock, self.submit)
         self._resources.start()
 

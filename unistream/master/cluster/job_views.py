@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from unistream.base.errors import NotFound, Unreachable
 from unistream.base.ids import JobId, TaskManagerId
 from unistream.master.cluster.job_masters import JobMasterRegistry
-from unistream.master.cluster.recovery import Recovery
+from unistream.master.cluster.recovery import JobRecovery
 from unistream.master.job import JobMaster
 from unistream.master.service import ClusterServices, MasterPorts, ResourceManager
 from unistream.master.shown import (
@@ -20,7 +20,7 @@ from unistream.master.shown import (
     JobsPage,
     JobTimeline,
     RecentPages,
-    Recorded,
+    RecordedJob,
     WorkerLog,
     WorkersInfo,
     checkpoints_from_records,
@@ -36,9 +36,9 @@ from unistream.master.shown import (
     workers_info,
 )
 from unistream.master.store import (
-    Operation,
     StampedLinks,
     StampedProcedures,
+    TriggeredOperation,
     find_operation,
     operation_of,
     taken_over,
@@ -64,7 +64,7 @@ class JobViews:
     _services: ClusterServices
     _ports: MasterPorts
     _resources: ResourceManager
-    _recovery: Recovery
+    _recovery: JobRecovery
     _jobs: JobMasterRegistry
     _ended: EndedJobs
     _pages: RecentPages
@@ -147,7 +147,7 @@ class JobViews:
         """The end of a worker's log. Raises NotFound: it is on another machine."""
         return worker_log(self._services.log_dir, task_manager)
 
-    def operation(self, job: JobId, trigger: str) -> Operation | None:
+    def operation(self, job: JobId, trigger: str) -> TriggeredOperation | None:
         """What was started under this trigger id, by this leader or an earlier one; None: there is none, or
         no longer. Raises Unreachable."""
         recovering, master = self._unended(job)
@@ -171,7 +171,7 @@ class JobViews:
         CorruptSnapshot."""
         return self._ports.jobs.pipeline(job)
 
-    def _page(self, found: Recorded, what: str, read: Callable[[], T]) -> T:
+    def _page(self, found: RecordedJob, what: str, read: Callable[[], T]) -> T:
         """A job that does not run does not change, unless its row does."""
         if found.state not in TERMINAL_STATES:
             return read()
@@ -348,8 +348,8 @@ class JobViews:
             raise NotFound(f"there is no job {job}")
         return record
 
-    def _recorded(self, record: JobRecord, result: StoredResult | None) -> Recorded:
-        return Recorded(
+    def _recorded(self, record: JobRecord, result: StoredResult | None) -> RecordedJob:
+        return RecordedJob(
             record=record,
             result=result,
             cluster=self._services.metadata.cluster(record.cluster),

@@ -62,7 +62,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingJob:
     """A job that is not started. `failure`: why not, so far. `cancelled`: meanwhile. `graph`: for people,
     once one of them has asked."""
 
@@ -74,7 +74,7 @@ class _Waiting:
     graph: JobGraph | None = None
 
 
-class Recovery:
+class JobRecovery:
     """See the module. Thread-safe.
 
     Args:
@@ -98,7 +98,7 @@ class Recovery:
         self._config = config
         self._start = start
         self._lock = threading.Condition()
-        self._waiting: dict[JobId, _Waiting] = {}
+        self._waiting: dict[JobId, _WaitingJob] = {}
         self.found = 0
         self._loop: Loop[_Work | None, _Work] = ports.create_loop("recovery")
         self._closed = False
@@ -115,7 +115,7 @@ class Recovery:
         for job in self._jobs.unfinished():
             pointer = self._jobs.pointer(job)
             if pointer is not None:
-                self._waiting[job] = _Waiting(pointer.name, pointer.submitted_ms)
+                self._waiting[job] = _WaitingJob(pointer.name, pointer.submitted_ms)
         self.found = len(self._waiting)
         self._records.settle(results, set(self._waiting))
         for job in sorted(self._waiting, key=lambda job: self._waiting[job].submitted_ms):
@@ -137,7 +137,7 @@ class Recovery:
         pointer = self._jobs.pointer(job)
         if pointer is not None:
             with self._lock:
-                self._waiting[job] = _Waiting(pointer.name, pointer.submitted_ms)
+                self._waiting[job] = _WaitingJob(pointer.name, pointer.submitted_ms)
             self._loop.post(job)
 
     def finish_later(self, result: StoredResult) -> None:
@@ -163,7 +163,7 @@ class Recovery:
         with self._lock:
             return [self._info(job, found) for job, found in self._waiting.items()]
 
-    def _info(self, job: JobId, found: _Waiting) -> JobInfo:
+    def _info(self, job: JobId, found: _WaitingJob) -> JobInfo:
         return JobInfo(
             job=job,
             name=found.name,
@@ -340,7 +340,7 @@ class Recovery:
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def _end_if_cancelled(self, job: JobId, found: _Waiting) -> None:
+    def _end_if_cancelled(self, job: JobId, found: _WaitingJob) -> None:
         """It cannot start, and its cancellation was accepted before that was known."""
         try:
             if found.cancelled or self._jobs.request(job).cancel:
@@ -348,7 +348,7 @@ class Recovery:
         except UnistreamError as error:  # the next leader does it, or the next cancellation
             logger.warning("event=job_not_cancelled job=%s reason=%r", job, str(error))
 
-    def _give_up(self, job: JobId, found: _Waiting, state: str, failure: TaskFailure | None) -> None:
+    def _give_up(self, job: JobId, found: _WaitingJob, state: str, failure: TaskFailure | None) -> None:
         """It ends without having started; its snapshots stay, whatever their retention: what kept it from
         starting may be that they are not understood."""
         now_ms = self._services.clock.wall_ms()

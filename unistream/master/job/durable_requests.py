@@ -39,10 +39,10 @@ from unistream.master.job.job_setup import JobSetup
 from unistream.master.job.open_requests import OpenRequests
 from unistream.master.store import (
     JobStore,
-    Operation,
     Operations,
     Request,
     RescaleAsked,
+    TriggeredOperation,
     UntilWritten,
     begun,
     find_operation,
@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
+class _PendingRequest:
     """A stop, a change of parallelism, or a savepoint with a trigger id.
 
     Attributes:
@@ -113,12 +113,12 @@ class DurableRequests:
         self._state: str | None = None  # in which the job has ended
         self._operations: Operations = setup.start.operations
         former = setup.start.stop
-        self._stop = None if former is None else _Asked(former)
-        self._asked: dict[str, _Asked] = {}  # by trigger id
-        rescales: dict[str, _Asked] = {}  # by digest, which all clients of one request share
+        self._stop = None if former is None else _PendingRequest(former)
+        self._asked: dict[str, _PendingRequest] = {}  # by trigger id
+        rescales: dict[str, _PendingRequest] = {}  # by digest, which all clients of one request share
         for one in self._operations:
             if not one.is_over:  # also of a stop whose savepoint is complete: the job only has to end
-                asked = _Asked(request_of(one))
+                asked = _PendingRequest(request_of(one))
                 if isinstance(asked.wanted, RescaleAsked):
                     asked = rescales.setdefault(asked.wanted.digest, asked)
                 else:
@@ -127,7 +127,7 @@ class DurableRequests:
                 asked.triggers.append(one.trigger)
         self._stop_to_give = self._stop
         self._to_give = list(rescales.values())
-        self._given: _Asked | None = None  # of those
+        self._given: _PendingRequest | None = None  # of those
 
     def snapshot(self, wanted: SnapshotRequest, trigger: str | None = None) -> Future[str]:
         """Directory of the snapshot, once it is complete (for a stop: once the job has ended).
@@ -148,7 +148,9 @@ class DurableRequests:
             stops = wanted.kind.is_synchronous
             if not stops and trigger is None:
                 return self._give(given)[1]
-            return self._join(self._stop_under_way(given) if stops else None, _Asked(given), wanted, trigger)
+            return self._join(
+                self._stop_under_way(given) if stops else None, _PendingRequest(given), wanted, trigger
+            )
 
     def rescale(self, wanted: RescaleAsked, trigger: str) -> Future[str]:
         """The answer ("") comes once the job runs with it, under this leader and the next. The same change
@@ -158,14 +160,14 @@ class DurableRequests:
             if known is not None:
                 return known
             alike = (one for one in self._asked.values() if one.wanted == wanted and one.outcome is None)
-            return self._join(next(alike, None), _Asked(wanted), wanted, trigger)
+            return self._join(next(alike, None), _PendingRequest(wanted), wanted, trigger)
 
     def _known(self, wanted: Request, trigger: str | None) -> Future[str] | None:
         known = None if trigger is None else self.operation(trigger)
         return None if known is None or trigger is None else known.of(wanted, trigger)
 
     def _join(
-        self, under_way: _Asked | None, new: _Asked, wanted: Request, trigger: str | None
+        self, under_way: _PendingRequest | None, new: _PendingRequest, wanted: Request, trigger: str | None
     ) -> Future[str]:
         """What is under way, or a new one. `wanted`: as its client has sent it."""
         asked = under_way or new
@@ -175,13 +177,13 @@ class DurableRequests:
             self._give_durable(asked)
         return asked.answer
 
-    def operation(self, trigger: str) -> Operation | None:
+    def operation(self, trigger: str) -> TriggeredOperation | None:
         """None: there is none under this trigger id, or no longer."""
         with self._lock:
             found, asked = find_operation(self._operations, trigger), self._asked.get(trigger)
             if found is None or asked is None:
                 return None if found is None else operation_of(found)
-            return Operation(request_of(found), asked.answer, found.resumes_from)
+            return TriggeredOperation(request_of(found), asked.answer, found.resumes_from)
 
     def job_runs(self) -> None:
         """The job gets what an earlier leader has stored: the stop, and changes of parallelism, one after the
@@ -248,7 +250,7 @@ class DurableRequests:
 
     # --- one of them ------------------------------------------------------------------------------
 
-    def _stop_under_way(self, given: SnapshotRequest) -> _Asked | None:
+    def _stop_under_way(self, given: SnapshotRequest) -> _PendingRequest | None:
         """The same stop, which was requested before; None: the job is not being stopped. Raises ConfigError:
         it is being stopped in another way."""
         stop = self._stop
@@ -262,7 +264,7 @@ class DurableRequests:
             )
         return stop
 
-    def _store(self, asked: _Asked, wanted: Request, trigger: str | None) -> None:
+    def _store(self, asked: _PendingRequest, wanted: Request, trigger: str | None) -> None:
         """It counts from now on. Raises as the `JobStore`: it does not."""
         known, stop = self._operations, self._stop
         if trigger is not None:
@@ -301,11 +303,11 @@ class DurableRequests:
             self._given = self._to_give.pop(0)
             self._give_durable(self._given)
 
-    def _give_durable(self, asked: _Asked) -> None:
+    def _give_durable(self, asked: _PendingRequest) -> None:
         asked.given, answer = self._give(asked.wanted)
         answer.add_done_callback(partial(self._answered, asked))
 
-    def _answered(self, asked: _Asked, answer: Future[str]) -> None:
+    def _answered(self, asked: _PendingRequest, answer: Future[str]) -> None:
         """The job has answered a request: stores the outcome, and then answers the clients that wait."""
         error = answer.exception()
         outcome = error or answer.result()
@@ -320,7 +322,7 @@ class DurableRequests:
         with self._lock:
             self._give_next()
 
-    def _answer(self, asked: _Asked, outcome: str | BaseException) -> None:
+    def _answer(self, asked: _PendingRequest, outcome: str | BaseException) -> None:
         """Raises as the `JobStore`."""
         try:
             if asked.is_rescale and isinstance(outcome, str):
@@ -360,7 +362,7 @@ class DurableRequests:
             if self._state is None:
                 self._jobs.set_request(self._job, _to_do(self._stop, self._operations))
 
-    def _fail(self, asked: _Asked, error: BaseException) -> None:
+    def _fail(self, asked: _PendingRequest, error: BaseException) -> None:
         """Fails a request that the end of the job has overtaken."""
         _settle(asked.answer, self._left(str(error)) if self._state == "SUSPENDED" else error)
 
@@ -377,7 +379,7 @@ def stop_of(request: StoredRequest) -> SnapshotRequest | None:
     return SnapshotRequest(kind=request.stop, target=request.target, format=request.savepoint_format)
 
 
-def _to_do(stop: _Asked | None, known: Operations) -> StoredRequest:
+def _to_do(stop: _PendingRequest | None, known: Operations) -> StoredRequest:
     goes_on = stop is None or stop.outcome is not None or stop.answer.done()
     request = StoredRequest()
     if stop is not None and not goes_on:
@@ -391,7 +393,7 @@ def _stored(wanted: SnapshotRequest) -> StoredRequest:
 
 
 def _with_outcome(
-    known: Operations, asked: _Asked, outcome: str | BaseException, resumes_from: str | None = None
+    known: Operations, asked: _PendingRequest, outcome: str | BaseException, resumes_from: str | None = None
 ) -> Operations:
     path = outcome if isinstance(outcome, str) else None
     drains = isinstance(asked.wanted, SnapshotRequest) and asked.wanted.kind is _DRAIN

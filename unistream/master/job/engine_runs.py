@@ -12,7 +12,7 @@ from unistream.base.ids import AttemptId
 from unistream.core import contract
 from unistream.core.graph import offloaded_vertices
 from unistream.master.job.job_setup import JobSetup
-from unistream.master.job.journal import Journal
+from unistream.master.job.journal import JobJournal
 from unistream.master.loop import InOrder, WorkPool
 from unistream.model.bounded import BoundedJob, EngineReport, RunFailed, StageProgress
 from unistream.model.messages import CommitReported, LogReported, TaskFailure, TaskMetrics
@@ -37,7 +37,7 @@ class EngineRuns:
         get_artifact: Callable[[str], bytes],
         *,
         pool: WorkPool,
-        journal: Journal,
+        journal: JobJournal,
         post: Callable[[contract.Event], None],
         before_commit: Callable[[Sequence[bytes]], None] = lambda _staged: None,
         before_run: Callable[[int], None] = lambda _number: None,

@@ -11,7 +11,7 @@ from unistream.model.job_log_line import LINES_KEPT_MAX, JobLogLine
 from unistream.model.messages import LogReported
 
 
-class JobLog:
+class JobLogBuffer:
     """Thread-safe. `clock`: lines are counted from the time in ms at which the leader begins with the job, so
     that numbers of a later one are higher."""
 

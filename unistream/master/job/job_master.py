@@ -37,15 +37,15 @@ from unistream.master.job.durable_requests import DurableRequests
 from unistream.master.job.engine_runs import EngineOrder, EngineRuns
 from unistream.master.job.job_io import JobIo
 from unistream.master.job.job_setup import JobSetup
-from unistream.master.job.journal import Journal
+from unistream.master.job.journal import JobJournal
 from unistream.master.job.live import LiveCluster, live_info, live_summary, state_of, totals_so_far, widths
 from unistream.master.job.open_requests import OpenRequests
-from unistream.master.job.outgoing import Outgoing
 from unistream.master.job.pictures import Picture, Pictures
+from unistream.master.job.worker_messages import WorkerMessages
 from unistream.master.loop import Loop
 from unistream.master.service import ClusterServices, MasterPorts
 from unistream.master.shown import archived, defect_failure
-from unistream.master.store import Operation, RescaleAsked, UntilWritten
+from unistream.master.store import RescaleAsked, TriggeredOperation, UntilWritten
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.job_info import TERMINAL_STATES, JobInfo, JobSummary, TaskManagerInfo
 from unistream.model.job_log_line import LINES_KEPT_MAX
@@ -80,7 +80,7 @@ class JobMaster:
     ) -> None:
         """`on_ended` is called last, on the job's thread; `finish_later`: see `DurableJob`."""
         self.setup = setup
-        self.journal = Journal(
+        self.journal = JobJournal(
             setup.job,
             setup.graph,
             ports.catalogue,
@@ -117,7 +117,9 @@ class JobMaster:
             before_run=self._attempting,
         )
         self._restarts = setup.start.used.restarts_then  # as last recorded
-        self._outgoing = Outgoing(setup.job, ports.senders, self.post, self._committing, self._attempting)
+        self._outgoing = WorkerMessages(
+            setup.job, ports.senders, self.post, self._committing, self._attempting
+        )
         self._story = deque[str](maxlen=STORY_EVENTS)
         self._requests = OpenRequests()
         self._durable_requests = DurableRequests(
@@ -148,7 +150,7 @@ class JobMaster:
         """See `DurableRequests.snapshot`."""
         return self._durable_requests.snapshot(wanted, trigger)
 
-    def operation(self, trigger: str) -> Operation | None:
+    def operation(self, trigger: str) -> TriggeredOperation | None:
         """See `DurableRequests.operation`."""
         return self._durable_requests.operation(trigger)
 

@@ -227,13 +227,13 @@ def _check_store(config: Configuration, cluster: Configuration, *, is_new: bool)
             )
 
 
-class _Asked(TypedDict):
+class _RequestSettings(TypedDict):
     batch: bool
     allow_non_restored: bool
     first_checkpoint_pause_ms: int
 
 
-def _asked(request: SubmitRequest) -> _Asked:
+def _asked(request: SubmitRequest) -> _RequestSettings:
     """What the request itself says of the settings."""
     return {
         "batch": request.graph.job_type is JobType.BATCH,

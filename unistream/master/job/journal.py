@@ -12,12 +12,12 @@ from unistream.base.config import ATTEMPTS_HISTORY_SIZE, EXCEPTION_HISTORY_SIZE,
 from unistream.base.ids import AttemptId, CheckpointId, JobId, VertexId
 from unistream.core.contract import JobView, RecordAttempt, RecordException, RecordJobState, RestorePoint
 from unistream.core.job import AttemptsHistory, ExceptionEntry, ExceptionHistory, PastAttempt
-from unistream.master.job.job_log import JobLog
-from unistream.master.job.sink_totals import SinkTotals
+from unistream.master.job.commit_history import CommitHistory
+from unistream.master.job.job_counters import JobCounters, summed
+from unistream.master.job.job_log import JobLogBuffer
 from unistream.master.job.snapshot_history import SnapshotHistory
-from unistream.master.job.task_counters import TaskCounters, summed
 from unistream.master.service import Records
-from unistream.master.shown import JobFacts, SnapshotFacts, exception_info, job_info, named_task
+from unistream.master.shown import JobFacts, SnapshotRecords, exception_info, job_info, named_task
 from unistream.model.bounded import StageProgress
 from unistream.model.checkpoint_figures import CheckpointFigures
 from unistream.model.execution_state import ExecutionState
@@ -59,7 +59,7 @@ class FactVersion:
             self._changed.wait_for(lambda: self._version > since, timeout_s)
 
 
-class Journal:
+class JobJournal:
     """Facts of one job, in the catalogue and for `JobInfo`. Its snapshots, the counters of its tasks and the
     totals of its sinks are histories of their own. Thread-safe: written by its master and the workers'
     reports, read by REST."""
@@ -83,15 +83,15 @@ class Journal:
         self._clock = clock
         self._lock = threading.RLock()
         self.version = FactVersion()
-        self.log = JobLog(clock)
+        self.log = JobLogBuffer(clock)
         self.submitted_ms = clock.wall_ms() if submitted_ms is None else submitted_ms
         self._states: dict[str, int] = {}
         config = Configuration(graph.config)
         self._exceptions = ExceptionHistory(config.get(EXCEPTION_HISTORY_SIZE))
         self._attempts = AttemptsHistory(config.get(ATTEMPTS_HISTORY_SIZE))
         self._snapshots = SnapshotHistory(graph, own)
-        self._counters = TaskCounters(job)
-        self._sinks = SinkTotals(restored, {} if own is None else own.totals.sinks)
+        self._counters = JobCounters(job)
+        self._sinks = CommitHistory(restored, {} if own is None else own.totals.sinks)
         self._engine: tuple[tuple[StageProgress, ...], str | None] = ((), None)  # stages, page
 
     def job_state(self, command: RecordJobState) -> None:
@@ -198,7 +198,7 @@ class Journal:
         self._catalogue.record_checkpoint(self._job, figures)
 
     def commit(self, report: CommitReported) -> None:
-        """See `SinkTotals.commit`."""
+        """See `CommitHistory.commit`."""
         with self._lock:
             positions = self._snapshots.read_for(report, self._graph)
             rows = self._sinks.commit(report, positions, self._width(report.attempt.vertex))
@@ -224,7 +224,7 @@ class Journal:
         self.log.add(report, named_task(self.graph, report.attempt))
 
     def metrics(self, attempt: AttemptId, metrics: TaskMetrics, *, final: bool = False) -> None:
-        """See `TaskCounters.report`."""
+        """See `JobCounters.report`."""
         with self._lock:
             is_new = self._counters.report(attempt, metrics, final=final)
         if is_new:
@@ -289,7 +289,7 @@ class Journal:
             return tuple(map(exception_info, self._exceptions))
 
     @property
-    def snapshots(self) -> SnapshotFacts:
+    def snapshots(self) -> SnapshotRecords:
         """Those that are remembered; not how many there were."""
         with self._lock:
             return self._snapshots.facts()

@@ -15,7 +15,7 @@ from unistream.base.secrets import redacted
 from unistream.core.contract import JobEnded, JobView
 from unistream.core.job import with_parallelism
 from unistream.master.job.job_setup import JobSetup
-from unistream.master.job.journal import Journal
+from unistream.master.job.journal import JobJournal
 from unistream.master.shown import job_summary, one_line
 from unistream.model.graph import JobGraph
 from unistream.model.job_info import JobInfo, JobSummary, SubtaskInfo, TaskManagerInfo
@@ -83,7 +83,7 @@ def live_record(
 
 def live_info(
     setup: JobSetup,
-    journal: Journal,
+    journal: JobJournal,
     view: JobView,
     ended: tuple[JobEnded, int] | None,
     where: LiveCluster,
@@ -129,7 +129,7 @@ def live_summary(
     )
 
 
-def totals_so_far(view: JobView, journal: Journal) -> TotalsSoFar:
+def totals_so_far(view: JobView, journal: JobJournal) -> TotalsSoFar:
     """The job's totals, with the snapshot that is about to be complete, which `view` does not have yet."""
     return TotalsSoFar(
         completed=view.checkpoints_completed + 1,

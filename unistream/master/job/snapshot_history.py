@@ -9,7 +9,7 @@ import msgspec
 from unistream.base.ids import CheckpointId
 from unistream.core.checkpoint import read_positions, sources_before
 from unistream.core.contract import RestorePoint
-from unistream.master.shown import SnapshotFacts
+from unistream.master.shown import SnapshotRecords
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.graph import JobGraph
 from unistream.model.job_info import CHECKPOINTS_KEPT_MAX
@@ -66,11 +66,11 @@ class SnapshotHistory:
         found = tuple(one for one in self._read.get(report.checkpoint_id, ()) if one.uid in before)
         return found if sum(len(one.offsets) for one in found) <= POSITIONS_RECORDED_MAX else ()
 
-    def facts(self, completed: int = 0, failed: int = 0) -> SnapshotFacts:
+    def facts(self, completed: int = 0, failed: int = 0) -> SnapshotRecords:
         """`completed`, `failed`: over the whole life of the job."""
         own = self._own
         concluding = own if own is not None and own.concludes else None
-        return SnapshotFacts(
+        return SnapshotRecords(
             records=tuple(reversed(self._records.values())),
             totals=CheckpointTotals(
                 completed=completed,

@@ -5,14 +5,14 @@ Decides nothing; the simulation has its own of each. May import: `base`. Start w
 
 from __future__ import annotations
 
-from unistream.master.loop.loop import CreateLoop, Loop, Mailbox, ThreadLoop
+from unistream.master.loop.loop import CreateLoop, Loop, LoopMailbox, ThreadLoop
 from unistream.master.loop.ordered import InOrder, OrderedGatherer, Pool, WorkPool
 
 __all__ = [
     "CreateLoop",
     "InOrder",
     "Loop",
-    "Mailbox",
+    "LoopMailbox",
     "OrderedGatherer",
     "Pool",
     "ThreadLoop",

@@ -55,7 +55,7 @@ CreateLoop = Callable[[str], Loop[Any, Any]]
 """Name -> a loop that is not started."""
 
 
-class Mailbox(Generic[E, T]):
+class LoopMailbox(Generic[E, T]):
     """Events and timers of a `Loop`, taken by its thread one at a time.
 
     `post` may be called from any thread, the other methods from the owner's only. A timer that is due comes
@@ -109,7 +109,7 @@ class Mailbox(Generic[E, T]):
         return self._posted
 
 
-class ThreadLoop(Mailbox[E, T]):
+class ThreadLoop(LoopMailbox[E, T]):
     """A `Loop` with a thread of its own."""
 
     def __init__(self, name: str, clock: Clock) -> None:

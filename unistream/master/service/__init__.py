@@ -15,11 +15,10 @@ from unistream.master.service.resource_manager import (
     SlotDecisions,
     WorkerSettings,
 )
-from unistream.master.service.senders import Failed, OnOutcome, OutgoingMessage, outcome_of, unanswered
+from unistream.master.service.senders import OnOutcome, OutgoingMessage, SendFailure, outcome_of, unanswered
 
 __all__ = [
     "ClusterServices",
-    "Failed",
     "HostFactory",
     "JobDecisions",
     "MasterPorts",
@@ -28,6 +27,7 @@ __all__ = [
     "OutgoingMessage",
     "Records",
     "ResourceManager",
+    "SendFailure",
     "SlotDecisions",
     "WorkerSettings",
     "create_resource_machine",

@@ -22,7 +22,7 @@ from unistream.base.errors import ConfigError, Fenced, NotFound, Unreachable
 from unistream.base.ids import NO_CLUSTER, ClusterId, JobId, LeaderEpoch
 from unistream.base.process_mark import process_name
 from unistream.master.service.record_writer import LeftBehind, RecordWriter
-from unistream.master.service.write_queue import STATISTICS_MAX, Entry, Kind, WriteQueue
+from unistream.master.service.write_queue import STATISTICS_MAX, QueuedWrite, WriteKind, WriteQueue
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.job_info import MetadataHealth
 from unistream.model.stored_job import StoredResult
@@ -91,7 +91,7 @@ class Catalogue:
             process=process_name(),
             granted_ms=self._clock.wall_ms(),
         )
-        self._put(Kind.EPOCH, None, self._leader)
+        self._put(WriteKind.EPOCH, None, self._leader)
         self._thread = threading.Thread(target=self._run, name="catalogue", daemon=True)
         self._thread.start()
 
@@ -106,11 +106,11 @@ class Catalogue:
         """A new job, or one of an earlier leader, whose row is taken over."""
         if not record.changed_ms:
             record = msgspec.structs.replace(record, changed_ms=self._clock.wall_ms())
-        self._put(Kind.JOB, record.job, msgspec.structs.replace(record, cluster=self.cluster))
+        self._put(WriteKind.JOB, record.job, msgspec.structs.replace(record, cluster=self.cluster))
 
     def settle(self, results: Sequence[StoredResult], unfinished: Collection[JobId] | None = None) -> None:
         """See `Records`."""
-        self._put(Kind.LEFT, None, LeftBehind(results, unfinished, self._clock.wall_ms()))
+        self._put(WriteKind.LEFT, None, LeftBehind(results, unfinished, self._clock.wall_ms()))
 
     def update_job(
         self,
@@ -125,43 +125,45 @@ class Catalogue:
         tried = threading.Event()
         changed_ms = changed_ms or ended_ms or self._clock.wall_ms()
         changes = {"state": state, "restarts": restarts, "ended_ms": ended_ms, "changed_ms": changed_ms}
-        self._put(Kind.STATE, job, changes, after=tried.set)
+        self._put(WriteKind.STATE, job, changes, after=tried.set)
         return tried
 
     def update_graph(self, job: JobId, graph_json: str) -> None:
-        self._put(Kind.GRAPH, job, {"graph_json": graph_json}, row="graph")
+        self._put(WriteKind.GRAPH, job, {"graph_json": graph_json}, row="graph")
 
     def record_attempt(self, change: AttemptChange) -> None:
         """Changes that arrive during a write are written together: a job of hundreds of tasks makes thousands
         of changes in a second."""
-        entry = Entry(Kind.ATTEMPT, change.attempt.job, (change,), row=change.attempt, merge=first_and_last)
+        entry = QueuedWrite(
+            WriteKind.ATTEMPT, change.attempt.job, (change,), row=change.attempt, merge=first_and_last
+        )
         self._put_entry(entry)
 
     def record_checkpoint(self, job: JobId, record: CheckpointFigures) -> None:
-        kind = Kind.CHECKPOINT
+        kind = WriteKind.CHECKPOINT
         if record.status is SnapshotStatus.IN_PROGRESS:
-            kind = Kind.TRIGGERED
+            kind = WriteKind.TRIGGERED
         elif record.status is SnapshotStatus.COMPLETED and record.kind.is_savepoint:
-            kind = Kind.SAVEPOINT
+            kind = WriteKind.SAVEPOINT
         self._put(kind, job, record, row=("checkpoint", record.checkpoint_id))
 
     def record_exception(self, record: ExceptionRecord) -> None:
-        self._put(Kind.EXCEPTION, record.job, record)
+        self._put(WriteKind.EXCEPTION, record.job, record)
 
     def record_event(self, record: EventRecord) -> None:
-        self._put(Kind.EVENT, record.job, record)
+        self._put(WriteKind.EVENT, record.job, record)
 
     def record_commit(self, record: CommitRecord) -> None:
-        self._put(Kind.COMMIT, record.job, record)
+        self._put(WriteKind.COMMIT, record.job, record)
 
     def record_artifact(self, job: JobId, record: ArtifactRecord) -> None:
         """`job` refers to this artifact."""
-        self._put(Kind.ARTIFACT, job, record)
+        self._put(WriteKind.ARTIFACT, job, record)
 
     def archive(self, record: ArchiveRecord) -> None:
         """What the pages of a job show from its end on."""
         size = len(record.content)
-        self._put_entry(Entry(Kind.ARCHIVE, record.job, record, row="archive", size=size))
+        self._put_entry(QueuedWrite(WriteKind.ARCHIVE, record.job, record, row="archive", size=size))
 
     def health(self) -> MetadataHealth:
         """How the metadata are, for REST and people."""
@@ -182,10 +184,10 @@ class Catalogue:
         ended = msgspec.structs.replace(self._leader, ended_ms=now_ms, reason="closed")
         with self._changed:
             if not self._closed:
-                self._queue.put(Entry(Kind.EPOCH, None, ended))
+                self._queue.put(QueuedWrite(WriteKind.EPOCH, None, ended))
                 if self._cluster is not None:
                     gone = msgspec.structs.replace(self._cluster, heartbeat_ms=now_ms, ended_ms=now_ms)
-                    self._queue.put(Entry(Kind.CLUSTER, None, gone))
+                    self._queue.put(QueuedWrite(WriteKind.CLUSTER, None, gone))
             self._closed = True
             self._changed.notify()
         self._thread.join(timeout_s)
@@ -199,16 +201,16 @@ class Catalogue:
 
     def _put(
         self,
-        kind: Kind,
+        kind: WriteKind,
         job: JobId | None,
         content: object,
         *,
         row: object = None,
         after: Callable[[], None] | None = None,
     ) -> None:
-        self._put_entry(Entry(kind, job, content, row=row, after=[after] if after is not None else []))
+        self._put_entry(QueuedWrite(kind, job, content, row=row, after=[after] if after is not None else []))
 
-    def _put_entry(self, entry: Entry) -> None:
+    def _put_entry(self, entry: QueuedWrite) -> None:
         with self._changed:
             waits_in_vain = self._closed or self._away is not None
             calls = entry.after if waits_in_vain else []
@@ -292,7 +294,7 @@ class Catalogue:
             for call in entry.after:
                 call()
 
-    def _write_again(self, entries: Sequence[Entry]) -> None:
+    def _write_again(self, entries: Sequence[QueuedWrite]) -> None:
         try:
             self._writer.write_again(entries)
         except (NotFound, Fenced) as error:
@@ -330,7 +332,7 @@ class Catalogue:
             if self._away is None:
                 self.failures += 1
                 if not self._closed:  # something to try again, also if nothing else is to be written
-                    self._queue.put(Entry(Kind.EPOCH, None, self._leader, row="leader"))
+                    self._queue.put(QueuedWrite(WriteKind.EPOCH, None, self._leader, row="leader"))
             self._away = (since_ms, str(error))
             calls = self._queue.release_all()
         for call in calls:

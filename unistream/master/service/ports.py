@@ -70,7 +70,7 @@ class Messages(Protocol):
 
 
 class Records(Protocol):
-    """History for people, written in order; `master.catalogue.Catalogue`. Failures are only logged."""
+    """History for people, written in order; `catalogue.Catalogue`. Failures are only logged."""
 
     @property
     def cluster(self) -> ClusterId:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import Fenced, NotFound
 from unistream.base.ids import ClusterId, JobId, LeaderEpoch
-from unistream.master.service.write_queue import Entry, Kind
+from unistream.master.service.write_queue import QueuedWrite, WriteKind
 from unistream.model.stored_job import StoredResult
 from unistream.port.metadata import PAGE_ROWS, JobRecord, MetadataStore
 
@@ -72,7 +72,7 @@ class RecordWriter:
                     del self._records[record.job]  # a newer leader has it, and has written it already
             self._to_restore.pop()
 
-    def write_again(self, entries: Sequence[Entry]) -> None:
+    def write_again(self, entries: Sequence[QueuedWrite]) -> None:
         """The row of a job is missing or of another version: removed by hand, restored from a backup, or a
         write was done although its confirmation was lost. A newer leader's row stays."""
         for job in {entry.job for entry in entries if entry.job in self._records}:
@@ -80,41 +80,41 @@ class RecordWriter:
             self._records[job] = self._store.put_job(self._records[job], self._epoch)
         self.write(entries)
 
-    def write(self, entries: Sequence[Entry]) -> None:
+    def write(self, entries: Sequence[QueuedWrite]) -> None:
         """Entries of one kind."""
         first = entries[0]
         if first.job is not None:
             self._write_of_job(first.job, entries)
             return
         match first.kind:
-            case Kind.EPOCH:
+            case WriteKind.EPOCH:
                 self._store.record_epoch(first.content)
-            case Kind.CLUSTER:
+            case WriteKind.CLUSTER:
                 self._store.record_cluster(first.content)
-            case Kind.LEFT:
+            case WriteKind.LEFT:
                 self._settle(first.content)
 
-    def _write_of_job(self, job: JobId, entries: Sequence[Entry]) -> None:
+    def _write_of_job(self, job: JobId, entries: Sequence[QueuedWrite]) -> None:
         store, content = self._store, entries[0].content
         match entries[0].kind:
-            case Kind.JOB:
+            case WriteKind.JOB:
                 self._records[job] = store.put_job(content, self._epoch)
-            case Kind.STATE | Kind.GRAPH:
+            case WriteKind.STATE | WriteKind.GRAPH:
                 self._update(job, content)
-            case Kind.ATTEMPT:
+            case WriteKind.ATTEMPT:
                 store.record_attempts([c for entry in entries for c in entry.content], self._epoch)
-            case Kind.CHECKPOINT | Kind.TRIGGERED | Kind.SAVEPOINT:
+            case WriteKind.CHECKPOINT | WriteKind.TRIGGERED | WriteKind.SAVEPOINT:
                 store.record_checkpoint(job, content, self._epoch)
-            case Kind.EXCEPTION:
+            case WriteKind.EXCEPTION:
                 store.record_exception(content, self._epoch)
-            case Kind.EVENT:
+            case WriteKind.EVENT:
                 store.record_event(content, self._epoch)
-            case Kind.COMMIT:
+            case WriteKind.COMMIT:
                 store.record_commit(content, self._epoch)
                 crash_point("commit.recorded")
-            case Kind.ARTIFACT:
+            case WriteKind.ARTIFACT:
                 store.artifacts.use(job, content, self._epoch)
-            case Kind.ARCHIVE:
+            case WriteKind.ARCHIVE:
                 store.record_archive(content, self._epoch)
 
     def _update(self, job: JobId, changes: dict[str, object]) -> None:

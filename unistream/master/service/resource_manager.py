@@ -46,7 +46,7 @@ from unistream.core.resource import (
 )
 from unistream.master.loop import Loop
 from unistream.master.service.ports import MasterPorts
-from unistream.master.service.senders import Failed
+from unistream.master.service.senders import SendFailure
 from unistream.model.job_info import TaskManagerInfo
 from unistream.model.messages import (
     PROTOCOL_VERSION,
@@ -346,7 +346,7 @@ class ResourceManager:
         if worker is None or worker.address is None:
             return
 
-        def on_outcome(failed: Failed | None) -> None:
+        def on_outcome(failed: SendFailure | None) -> None:
             outcome = ProbeOutcome.ANSWERED
             if failed is not None:
                 nobody = failed.refused or failed.nobody_there

@@ -31,7 +31,7 @@ Connect = Callable[[str], ControlClient]
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class SendFailure:
     """Why a message was not acknowledged. `refused`: the worker certainly did not act on it;
     `nobody_there`: nothing listens at its address."""
 
@@ -40,7 +40,7 @@ class Failed:
     nobody_there: bool = False
 
 
-OnOutcome = Callable[[Failed | None], None]
+OnOutcome = Callable[[SendFailure | None], None]
 """Called once with the outcome, from any thread, must not block. None: acknowledged."""
 
 
@@ -57,7 +57,7 @@ CLOSE_TIMEOUT_S: Final = 2.0  # a call in flight may hold its thread for RPC_TIM
 logger = logging.getLogger(__name__)
 
 
-class _Sender:
+class _WorkerSender:
     """The connection to one worker, used by a thread of its own. Messages queued during a request are sent
     together in the next one."""
 
@@ -73,7 +73,7 @@ class _Sender:
 
     def send(self, messages: Sequence[OutgoingMessage]) -> None:
         if not self._worker.submit(messages):
-            _fail_all(messages, Failed(self._given_up or "the sender is closed", refused=True))
+            _fail_all(messages, SendFailure(self._given_up or "the sender is closed", refused=True))
 
     def give_up(self, reason: str) -> None:
         """Fails all queued messages with `reason`; nothing more is sent."""
@@ -96,10 +96,10 @@ class _Sender:
                     _pass_crash_point(outgoing.message)
                 outgoing.on_outcome(outcome)
 
-    def _deliver(self, parcel: Parcel[ToTaskManager]) -> Sequence[Failed | None]:
+    def _deliver(self, parcel: Parcel[ToTaskManager]) -> Sequence[SendFailure | None]:
         """Tries once: the job's machine decides about retries."""
         if self._given_up is not None:
-            return [Failed(self._given_up, refused=True)] * len(parcel.messages)
+            return [SendFailure(self._given_up, refused=True)] * len(parcel.messages)
         try:
             if self._client is None:
                 self._client = self._connect(self.address)
@@ -109,7 +109,9 @@ class _Sender:
                 self.task_manager, parcel, str(error), nobody_there=isinstance(error, NothingListens)
             )
         except Exception as error:  # any error of a transport: the outcome must be reported
-            return [Failed(f"{_name(m)} to {self.task_manager} failed: {error}") for m in parcel.messages]
+            return [
+                SendFailure(f"{_name(m)} to {self.task_manager} failed: {error}") for m in parcel.messages
+            ]
         return [outcome_of(self.task_manager, *pair) for pair in zip(parcel.messages, answers, strict=True)]
 
     def _disconnect(self) -> None:
@@ -128,20 +130,22 @@ def _pass_crash_point(sent: ToTaskManager) -> None:
 
 def unanswered(
     task_manager: TaskManagerId, parcel: Parcel[ToTaskManager], why: str, *, nobody_there: bool
-) -> list[Failed]:
+) -> list[SendFailure]:
     """The outcome of each message of a request without an answer."""
     return [
-        Failed(f"{task_manager} did not answer {_name(message)}: {why}", nobody_there=nobody_there)
+        SendFailure(f"{task_manager} did not answer {_name(message)}: {why}", nobody_there=nobody_there)
         for message in parcel.messages
     ]
 
 
-def outcome_of(task_manager: TaskManagerId, message: ToTaskManager, answer: Answer | Broken) -> Failed | None:
+def outcome_of(
+    task_manager: TaskManagerId, message: ToTaskManager, answer: Answer | Broken
+) -> SendFailure | None:
     """The outcome of a message by its answer."""
     if isinstance(answer, Refused):
-        return Failed(f"{task_manager} refused {_name(message)}: {answer.reason}", refused=True)
+        return SendFailure(f"{task_manager} refused {_name(message)}: {answer.reason}", refused=True)
     if isinstance(answer, Broken):
-        return Failed(f"{_name(message)} to {task_manager} failed: {answer.reason}")
+        return SendFailure(f"{_name(message)} to {task_manager} failed: {answer.reason}")
     return None
 
 
@@ -149,7 +153,7 @@ def _name(message: ToTaskManager) -> str:
     return type(message).__name__
 
 
-def _fail_all(messages: Sequence[OutgoingMessage], failed: Failed) -> None:
+def _fail_all(messages: Sequence[OutgoingMessage], failed: SendFailure) -> None:
     for outgoing in messages:
         outgoing.on_outcome(failed)
 
@@ -160,7 +164,7 @@ class Senders:
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
         self._lock = threading.Lock()
-        self._senders: dict[TaskManagerId, _Sender] = {}
+        self._senders: dict[TaskManagerId, _WorkerSender] = {}
         self._closed = False
 
     def send(
@@ -180,10 +184,10 @@ class Senders:
         with self._lock:
             sender = self._senders.get(task_manager)
             if sender is None and not self._closed:
-                sender = _Sender(task_manager, address, self._connect)
+                sender = _WorkerSender(task_manager, address, self._connect)
                 self._senders[task_manager] = sender
         if sender is None:
-            _fail_all(messages, Failed("the cluster is shutting down", refused=True))
+            _fail_all(messages, SendFailure("the cluster is shutting down", refused=True))
             return
         sender.send(messages)
 
@@ -202,6 +206,6 @@ class Senders:
             sender.close()
 
 
-def _log_failure(failed: Failed | None) -> None:
+def _log_failure(failed: SendFailure | None) -> None:
     if failed is not None:
         logger.warning("event=message_undelivered reason=%r", failed.reason)

@@ -24,7 +24,7 @@ ARCHIVES_BYTES_MAX: Final = 64 * MIB  # of all jobs that ended while the databas
 BATCH_MAX: Final = 1_000  # rows that are written together
 
 
-class Kind(Enum):
+class WriteKind(Enum):
     """What is written. Values are names of the counters of what was dropped."""
 
     EPOCH = "epochs"
@@ -44,10 +44,10 @@ class Kind(Enum):
     ATTEMPT = "attempts"
 
 
-STATISTICS: Final = (Kind.ATTEMPT, Kind.TRIGGERED, Kind.CHECKPOINT)
+STATISTICS: Final = (WriteKind.ATTEMPT, WriteKind.TRIGGERED, WriteKind.CHECKPOINT)
 """The kinds that may be lost, in the order in which they are dropped."""
 
-LIMITED: Final = (Kind.STATE, Kind.EXCEPTION, Kind.EVENT)
+LIMITED: Final = (WriteKind.STATE, WriteKind.EXCEPTION, WriteKind.EVENT)
 
 Merge = Callable[[Any, Any], Any]
 
@@ -58,7 +58,7 @@ def newer(_waiting: Any, new: Any) -> Any:
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class QueuedWrite:
     """One write.
 
     Attributes:
@@ -68,7 +68,7 @@ class Entry:
         size: Of an archive, in bytes.
     """
 
-    kind: Kind
+    kind: WriteKind
     job: JobId | None
     content: Any
     row: Hashable = None
@@ -83,19 +83,19 @@ class WriteQueue:
     def __init__(self, statistics_max: int = STATISTICS_MAX, of_job_max: int = OF_JOB_MAX) -> None:
         self._statistics_max = statistics_max
         self._of_job_max = of_job_max
-        self._waiting: dict[Entry, None] = {}
-        self._by_row: dict[tuple[JobId | None, Hashable], Entry] = {}
-        self._of_kind: dict[Kind, dict[Entry, None]] = {kind: {} for kind in STATISTICS}
-        self._of_job: dict[tuple[Kind, JobId | None], dict[Entry, None]] = {}
-        self._archives: dict[Entry, None] = {}
+        self._waiting: dict[QueuedWrite, None] = {}
+        self._by_row: dict[tuple[JobId | None, Hashable], QueuedWrite] = {}
+        self._of_kind: dict[WriteKind, dict[QueuedWrite, None]] = {kind: {} for kind in STATISTICS}
+        self._of_job: dict[tuple[WriteKind, JobId | None], dict[QueuedWrite, None]] = {}
+        self._archives: dict[QueuedWrite, None] = {}
         self._archives_bytes = 0
-        self._taken: list[Entry] = []
-        self.dropped: Counter[Kind] = Counter()
+        self._taken: list[QueuedWrite] = []
+        self.dropped: Counter[WriteKind] = Counter()
 
     def __len__(self) -> int:
         return len(self._taken) + len(self._waiting)
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: QueuedWrite) -> None:
         """Puts an entry at the end, or in the place of an older state of its row."""
         waiting = self._by_row.get((entry.job, entry.row)) if entry.row is not None else None
         if waiting is None:
@@ -104,12 +104,12 @@ class WriteQueue:
             self._replace(waiting, entry)
         self._limit(entry)
 
-    def take(self) -> Sequence[Entry]:
+    def take(self) -> Sequence[QueuedWrite]:
         """The first entry, or the first ones if they are attempts; the same again until `done`."""
         if not self._taken:
             for entry in self._waiting:
                 batched = not self._taken or (
-                    entry.kind is Kind.ATTEMPT is self._taken[0].kind and len(self._taken) < BATCH_MAX
+                    entry.kind is WriteKind.ATTEMPT is self._taken[0].kind and len(self._taken) < BATCH_MAX
                 )
                 if not batched:
                     break
@@ -132,11 +132,11 @@ class WriteQueue:
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: QueuedWrite) -> None:
         self._waiting[entry] = None
         self._index(entry)
 
-    def _index(self, entry: Entry) -> None:
+    def _index(self, entry: QueuedWrite) -> None:
         if entry.row is not None:
             self._by_row[entry.job, entry.row] = entry
         if entry.kind in STATISTICS:
@@ -148,7 +148,7 @@ class WriteQueue:
             self._archives[entry] = None
             self._archives_bytes += entry.size
 
-    def _unindex(self, entry: Entry) -> None:
+    def _unindex(self, entry: QueuedWrite) -> None:
         if entry.size:
             del self._archives[entry]
             self._archives_bytes -= entry.size
@@ -162,11 +162,11 @@ class WriteQueue:
             if not of_job:
                 del self._of_job[entry.kind, entry.job]
 
-    def _remove(self, entry: Entry) -> None:
+    def _remove(self, entry: QueuedWrite) -> None:
         del self._waiting[entry]
         self._unindex(entry)
 
-    def _replace(self, waiting: Entry, entry: Entry) -> None:
+    def _replace(self, waiting: QueuedWrite, entry: QueuedWrite) -> None:
         """The entry that waits keeps its place, and becomes what the new one is."""
         self._unindex(waiting)
         waiting.kind, waiting.size = entry.kind, entry.size
@@ -175,7 +175,7 @@ class WriteQueue:
         entry.after = []
         self._index(waiting)
 
-    def _limit(self, entry: Entry) -> None:
+    def _limit(self, entry: QueuedWrite) -> None:
         of_job = self._of_job.get((entry.kind, entry.job), {})
         if len(of_job) > self._of_job_max:
             self._drop(next(iter(of_job)))
@@ -184,7 +184,7 @@ class WriteQueue:
         while sum(map(len, self._of_kind.values())) > self._statistics_max:
             self._drop(next(e for kind in STATISTICS for e in self._of_kind[kind]))
 
-    def _drop(self, entry: Entry) -> None:
+    def _drop(self, entry: QueuedWrite) -> None:
         self._remove(entry)
         self.dropped[entry.kind] += 1
         for call in entry.after:

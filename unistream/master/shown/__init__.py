@@ -20,7 +20,7 @@ from unistream.master.shown.cluster_info import (
 from unistream.master.shown.ended_jobs import EndedJobs, RecentPages, read_ended, read_listed
 from unistream.master.shown.exceptions import defect_failure, exception_info, named_task
 from unistream.master.shown.history import (
-    Recorded,
+    RecordedJob,
     checkpoints_from_records,
     checkpoints_of,
     graph_of,
@@ -30,7 +30,7 @@ from unistream.master.shown.history import (
     summary_of,
 )
 from unistream.master.shown.past_jobs import JobsPage, history_place, search_past_jobs
-from unistream.master.shown.projection import JobFacts, SnapshotFacts, job_info, job_summary, one_line
+from unistream.master.shown.projection import JobFacts, SnapshotRecords, job_info, job_summary, one_line
 from unistream.master.shown.timeline import JobTimeline, timeline_of
 from unistream.master.shown.workers_shown import JobInSlots, WorkerLog, WorkersInfo, worker_log, workers_info
 
@@ -45,8 +45,8 @@ __all__ = [
     "LeaderTerm",
     "MetadataInfo",
     "RecentPages",
-    "Recorded",
-    "SnapshotFacts",
+    "RecordedJob",
+    "SnapshotRecords",
     "WorkerLog",
     "WorkersInfo",
     "archived",

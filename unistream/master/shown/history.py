@@ -18,7 +18,7 @@ from unistream.master.shown.archive import restored
 from unistream.master.shown.exceptions import recorded_exceptions
 from unistream.master.shown.projection import (
     JobFacts,
-    SnapshotFacts,
+    SnapshotRecords,
     job_info,
     job_summary,
     one_line,
@@ -94,13 +94,13 @@ def info_of_result(result: StoredResult, target: str, cluster: ClusterId) -> Job
     return job_info(
         JobFacts(
             record=record_of(result, cluster, target),
-            snapshots=SnapshotFacts(savepoint=result.savepoint, resumes_from=result.resumes_from),
+            snapshots=SnapshotRecords(savepoint=result.savepoint, resumes_from=result.resumes_from),
             failure=result.failure,
         )
     )
 
 
-class Recorded(NamedTuple):
+class RecordedJob(NamedTuple):
     """A job that is only in the database.
 
     Attributes:
@@ -167,12 +167,12 @@ def last_seen_ms(record: JobRecord, cluster: ClusterRecord | None) -> int:
 
 def summary_from_line(line: JobHistoryRow, cluster: ClusterRecord | None, now_ms: int) -> JobSummary:
     """One line of a list, from the database."""
-    found = Recorded(line.record, None, cluster, is_here=False, now_ms=now_ms)
+    found = RecordedJob(line.record, None, cluster, is_here=False, now_ms=now_ms)
     failure = None if line.failure is None else in_one_line(*line.failure.split(": ", 1))
     return job_summary(found.current, tasks=line.tasks, failure=failure)
 
 
-def recorded_info(found: Recorded, store: MetadataStore) -> JobInfo:
+def recorded_info(found: RecordedJob, store: MetadataStore) -> JobInfo:
     """A job that is only in the database: as it was when it ended, or what its rows say."""
     record = found.record
     totals = store.sinks(record.job)
@@ -209,7 +209,7 @@ def recorded_info(found: Recorded, store: MetadataStore) -> JobInfo:
     return replace(info, incomplete=NO_ARCHIVE if found.state in TERMINAL_STATES else "")
 
 
-def checkpoints_of(found: Recorded, store: MetadataStore) -> CheckpointsInfo:
+def checkpoints_of(found: RecordedJob, store: MetadataStore) -> CheckpointsInfo:
     """Statistics of the snapshots of the same job."""
     job = found.record.job
     archive = restored(store.archive(job), found.ended_ms)
@@ -218,7 +218,7 @@ def checkpoints_of(found: Recorded, store: MetadataStore) -> CheckpointsInfo:
     return checkpoints_from_records(found.record, store.checkpoints(job), store.checkpoint_totals(job))
 
 
-def log_of(found: Recorded, store: MetadataStore) -> tuple[LoggedLine, ...]:
+def log_of(found: RecordedJob, store: MetadataStore) -> tuple[LoggedLine, ...]:
     """The newest lines that its functions have logged; none: they were not stored."""
     archive = restored(store.archive(found.record.job), found.ended_ms)
     return () if archive is None else archive.log
@@ -228,9 +228,9 @@ def _states(store: MetadataStore, job: JobId) -> list[tuple[int, str]]:
     return [(event.at_ms, event.detail) for event in store.events(job=job) if event.kind == STATE_EVENT]
 
 
-def _snapshots(store: MetadataStore, job: JobId) -> SnapshotFacts:
+def _snapshots(store: MetadataStore, job: JobId) -> SnapshotRecords:
     records = store.checkpoints(job, limit=CHECKPOINTS_KEPT_MAX)
-    return SnapshotFacts(records=records, totals=store.checkpoint_totals(job))
+    return SnapshotRecords(records=records, totals=store.checkpoint_totals(job))
 
 
 def _past(

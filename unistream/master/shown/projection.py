@@ -1,8 +1,8 @@
 """The `JobInfo` of a job, by one rule for all who show it: what happened to it, folded. Pure.
 
-    a running job     its Journal, and its machine's view     ──┐
-    the database      its rows                                  ├──►  JobFacts  ──►  JobInfo
-    a stored result   how it has ended, and nothing else      ──┘
+    a running job     its JobJournal, and its machine's view   ──┐
+    the database      its rows                                   ├──►  JobFacts  ──►  JobInfo
+    a stored result   how it has ended, and nothing else       ──┘
 
 An archive is the `JobInfo` of a running job at its end. What only a master knows of tasks that run (counters,
 workers, the engine) is added by `master.job.live`.
@@ -44,7 +44,7 @@ NO_TOTALS: Final = CheckpointTotals()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotFacts:
+class SnapshotRecords:
     """The snapshots of one job.
 
     Attributes:
@@ -82,7 +82,7 @@ class SnapshotFacts:
         return resumable_of(self.shown) or self.resumes_from
 
 
-NO_SNAPSHOTS: Final = SnapshotFacts()
+NO_SNAPSHOTS: Final = SnapshotRecords()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ class JobFacts:
     record: JobRecord
     graph: JobGraph | None = None
     states: Iterable[tuple[int, str]] = ()
-    snapshots: SnapshotFacts = NO_SNAPSHOTS
+    snapshots: SnapshotRecords = NO_SNAPSHOTS
     exceptions: tuple[ExceptionInfo, ...] = ()
     attempts: Sequence[AttemptView] = ()
     past: AttemptsHistory | None = None

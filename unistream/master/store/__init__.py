@@ -9,10 +9,10 @@ from __future__ import annotations
 from unistream.master.store.job_store import JobStore, SnapshotPointers, place_of
 from unistream.master.store.leadership import Leadership
 from unistream.master.store.operations import (
-    Operation,
     Operations,
     Request,
     RescaleAsked,
+    TriggeredOperation,
     begun,
     digest_of_widths,
     find_operation,
@@ -29,13 +29,13 @@ from unistream.master.store.until_written import UntilWritten
 __all__ = [
     "JobStore",
     "Leadership",
-    "Operation",
     "Operations",
     "Request",
     "RescaleAsked",
     "SnapshotPointers",
     "StampedLinks",
     "StampedProcedures",
+    "TriggeredOperation",
     "UntilWritten",
     "begun",
     "digest_of_widths",

@@ -51,7 +51,7 @@ Request: TypeAlias = SnapshotRequest | RescaleAsked
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class TriggeredOperation:
     """One of them, for who asks. `resumes_from`: see `StoredOperation`."""
 
     request: Request
@@ -126,11 +126,11 @@ def request_of(one: StoredOperation) -> Request:
     return SnapshotRequest(kind=one.kind, target=one.target, format=one.savepoint_format)
 
 
-def operation_of(one: StoredOperation) -> Operation:
+def operation_of(one: StoredOperation) -> TriggeredOperation:
     """The operation with its outcome; one in progress has an answer that never comes."""
     answer: Future[str] = Future()
     if one.path is not None:
         answer.set_result(one.path)
     elif one.error is not None:
         answer.set_exception(ConfigError(one.error))
-    return Operation(request_of(one), answer, one.resumes_from)
+    return TriggeredOperation(request_of(one), answer, one.resumes_from)

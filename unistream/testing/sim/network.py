@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from unistream.base.ids import TaskManagerId
-from unistream.master.service import Failed, OnOutcome, OutgoingMessage, outcome_of, unanswered
+from unistream.master.service import OnOutcome, OutgoingMessage, SendFailure, outcome_of, unanswered
 from unistream.model.bundle import Parcel, parcels
 from unistream.model.codec import decode_answer, encode
 from unistream.model.messages import (
@@ -249,7 +249,7 @@ class _RequestQueue:
             return
         while self._queue and self._given_up is not None:
             self._world.sometimes("a queued message was dropped with its worker")
-            self._queue.popleft().on_outcome(Failed(self._given_up, refused=True))
+            self._queue.popleft().on_outcome(SendFailure(self._given_up, refused=True))
         if not self._queue or self._busy:
             return
         parcel = self._network.first_parcel(outgoing.message for outgoing in self._queue)
@@ -270,7 +270,7 @@ class _RequestQueue:
     ) -> None:
         self._busy = False
         if answer is None:
-            failed: Sequence[Failed | None] = unanswered(
+            failed: Sequence[SendFailure | None] = unanswered(
                 self._task_manager, parcel, "no answer", nobody_there=False
             )
         else:

@@ -16,7 +16,7 @@ from unistream.base.ids import NO_CLUSTER, JobId, LeaderEpoch
 from unistream.core import contract
 from unistream.core.contract import JobView
 from unistream.core.resource import ResourceCommand, ResourceEvent
-from unistream.master.loop import Mailbox
+from unistream.master.loop import LoopMailbox
 from unistream.master.service import JobDecisions, SlotDecisions
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.job_info import MetadataHealth
@@ -54,7 +54,7 @@ class Cluster:
     config: Configuration
 
 
-class SimLoop(Mailbox[E, T], Generic[E, T]):
+class SimLoop(LoopMailbox[E, T], Generic[E, T]):
     """`master.loop.Loop` of one process: a step for each event and each timer, a little later. Answers of the
     storage are delayed, too."""
 

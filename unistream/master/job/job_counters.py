@@ -36,7 +36,7 @@ class _Known(NamedTuple):
     metrics: TaskMetrics
 
 
-class TaskCounters:
+class JobCounters:
     """Not thread-safe."""
 
     def __init__(self, job: JobId) -> None:

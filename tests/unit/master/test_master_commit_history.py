@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from unistream.base.ids import AttemptId, CheckpointId, JobId, VertexId
-from unistream.master.job.sink_totals import STORED_MAX, SinkTotals
+from unistream.master.job.commit_history import STORED_MAX, CommitHistory
 from unistream.model.messages import CommitReported
 from unistream.model.stored_job import CheckpointPointer, TotalsSoFar, decode_stored, encode_stored
 
@@ -23,8 +23,8 @@ def report(
     )
 
 
-def of(*reports: CommitReported) -> SinkTotals:
-    totals = SinkTotals(None, {})
+def of(*reports: CommitReported) -> CommitHistory:
+    totals = CommitHistory(None, {})
     for one in reports:
         totals.commit(one)
     return totals
@@ -40,7 +40,7 @@ def of(*reports: CommitReported) -> SinkTotals:
 )
 def test_under_the_next_leader(again: CommitReported, rows: int, commits: int) -> None:
     first = of(report(1, 10), report(2, 20, version=7))
-    after = SinkTotals(None, first.so_far)
+    after = CommitHistory(None, first.so_far)
     assert after.sinks == first.sinks
     after.commit(again)
     sink = after.sinks["sink"]
@@ -70,7 +70,7 @@ def test_rows_of_the_table_are_those_of_its_newest_version(
         )
     )
     assert totals.sinks["sink"].table_rows == expected
-    assert SinkTotals(None, totals.so_far).sinks["sink"].table_rows == expected, "under the next leader"
+    assert CommitHistory(None, totals.so_far).sinks["sink"].table_rows == expected, "under the next leader"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_rows_of_the_table_are_those_of_its_newest_version(
 def test_a_sink_with_a_committer_for_each_writer(
     reports: list[tuple[int, int, int]], width: int, rows: int
 ) -> None:
-    totals = SinkTotals(None, {})
+    totals = CommitHistory(None, {})
     for index, attempt, count in reports:
         totals.commit(report(1, count, index=index, attempt=attempt), width=max(width, index + 1))
     for index, attempt, count in reports[-1:]:
@@ -100,7 +100,7 @@ def test_what_is_stored_of_commits_is_bounded() -> None:
     assert [checkpoint_id for checkpoint_id, _ in stored.newest][-1] == 3 * STORED_MAX - 1
     assert len(stored.newest) == STORED_MAX
     assert stored.rows == 3 * STORED_MAX - 1
-    assert SinkTotals(None, first.so_far).so_far == first.so_far, "further leaders have the same"
+    assert CommitHistory(None, first.so_far).so_far == first.so_far, "further leaders have the same"
 
 
 def test_a_pointer_without_totals_is_read() -> None:

@@ -13,14 +13,14 @@ from unistream.base.errors import Fenced, UnistreamError
 from unistream.base.ids import AttemptId, JobId, TaskManagerId
 from unistream.core import contract
 from unistream.core.contract import AttemptView
-from unistream.master.service import Failed, Messages, OutgoingMessage
+from unistream.master.service import Messages, OutgoingMessage, SendFailure
 from unistream.model.job_info import TERMINAL_STATES
 from unistream.model.messages import CancelTask, DeployTask
 
 logger = logging.getLogger(__name__)
 
 
-class Outgoing:
+class WorkerMessages:
     """The messages of one job. Used by the job's thread; `post` is called from any.
 
     Args:
@@ -44,7 +44,7 @@ class Outgoing:
         self._post = post
         self._addresses: dict[TaskManagerId, str] = {}
         self._queued: dict[TaskManagerId, list[OutgoingMessage]] = {}
-        self._not_deployed: dict[AttemptId, Failed] = {}  # reported so, hence never deployed later
+        self._not_deployed: dict[AttemptId, SendFailure] = {}  # reported so, hence never deployed later
 
     def granted(self, leases: Iterable[contract.SlotLease]) -> None:
         """The job has slots of these workers."""
@@ -58,7 +58,7 @@ class Outgoing:
         """Queues a message for the next `flush`. With a token its outcome is posted as an event."""
         token = command.token
 
-        def on_outcome(failed: Failed | None) -> None:
+        def on_outcome(failed: SendFailure | None) -> None:
             if token is not None and failed is None:
                 self._post(contract.Delivered(token=token))
             elif token is not None and failed is not None:
@@ -74,9 +74,9 @@ class Outgoing:
                 OutgoingMessage(command.message, on_outcome)
             )
         else:
-            on_outcome(Failed(f"{command.task_manager} has no slot of this job", refused=True))
+            on_outcome(SendFailure(f"{command.task_manager} has no slot of this job", refused=True))
 
-    def _refused(self, command: contract.Send) -> Failed | None:
+    def _refused(self, command: contract.Send) -> SendFailure | None:
         message = command.message
         if not isinstance(message, DeployTask):
             return None
@@ -91,7 +91,7 @@ class Outgoing:
             self._not_deployed[attempt] = failed
         return self._not_deployed[attempt]
 
-    def _why_not(self, message: DeployTask) -> Failed | None:
+    def _why_not(self, message: DeployTask) -> SendFailure | None:
         try:
             self._before_deploy(message.deployment.attempt.attempt)
             if message.deployment.reads_reported:
@@ -99,7 +99,9 @@ class Outgoing:
         except UnistreamError as error:
             if isinstance(error, Fenced):
                 self._post(contract.LeadershipLost(reason=str(error)))
-            return Failed(f"nothing is started, since the store of the job failed: {error}", refused=True)
+            return SendFailure(
+                f"nothing is started, since the store of the job failed: {error}", refused=True
+            )
         return None
 
     def flush(self) -> None:

@@ -24,7 +24,7 @@ taken, which are the commits of the snapshots just before it."""
 
 
 @dataclass(slots=True)
-class _Rows:
+class _CommittedRows:
     """The rows that a sink has committed with one checkpoint. `before`: known from an earlier leader;
     `parts`: by subtask of the committer, of which some sinks have one for each writer."""
 
@@ -43,7 +43,7 @@ class _Rows:
         return max(self.before, sum(self.parts.values()))
 
 
-class SinkTotals:
+class CommitHistory:
     """Not thread-safe.
 
     Args:
@@ -53,7 +53,7 @@ class SinkTotals:
 
     def __init__(self, restored: CheckpointId | None, before: Mapping[str, SinkSoFar]) -> None:
         self._restored = restored
-        self._commits: OrderedDict[tuple[str, CheckpointId], _Rows] = OrderedDict()
+        self._commits: OrderedDict[tuple[str, CheckpointId], _CommittedRows] = OrderedDict()
         self._newest: dict[str, deque[CheckpointId]] = {}
         self.sinks: dict[str, SinkInfo] = {}
         for uid, known in before.items():
@@ -104,11 +104,11 @@ class SinkTotals:
         )
         return rows
 
-    def _of(self, uid: str, checkpoint_id: CheckpointId) -> _Rows:
+    def _of(self, uid: str, checkpoint_id: CheckpointId) -> _CommittedRows:
         found = self._commits.get((uid, checkpoint_id))
         if found is None:
             self._newest.setdefault(uid, deque(maxlen=STORED_MAX)).append(checkpoint_id)
-            found = self._commits[uid, checkpoint_id] = _Rows()
+            found = self._commits[uid, checkpoint_id] = _CommittedRows()
             while len(self._commits) > COMMITS_KEPT_MAX:
                 self._commits.popitem(last=False)
         return found
