@@ -21,7 +21,7 @@ from unistream.base.errors import UnistreamError
 from unistream.cli.ending import StopSignals
 from unistream.cli.errors import JOB_FAILED, OK, complain, exit_code, log_to_stderr
 from unistream.cli.output import print_result
-from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.embedded.embedded_cluster import ClusterListener, EmbeddedCluster, EmbeddedJobClient
 from unistream.client.job.submission import to_stdout
 from unistream.client.remote.job_client import JobResult
 from unistream.model.submission import SubmitRequest
@@ -68,9 +68,8 @@ def _serve(application: Application, answer_fd: int, ending: StopSignals) -> int
         with EmbeddedCluster(
             application.target,
             config,
-            on_shutdown_request=ending.requested.set,
-            show=to_stdout,
             session=False,
+            listener=ClusterListener(on_shutdown_request=ending.requested.set, show=to_stdout),
         ) as cluster:
             ending.claim()  # Spark has replaced the handlers
             ending.abandon = cluster.dispatcher.abandon

@@ -76,15 +76,17 @@ def start(
 def _started(
     target: str, config: Configuration, workdir: str | None, ending: StopSignals, *, as_json: bool
 ) -> EmbeddedCluster:
-    from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+    from unistream.client.embedded.embedded_cluster import ClusterListener, EmbeddedCluster
 
     def start(folder: str | Path) -> EmbeddedCluster:
         return EmbeddedCluster(
             target,
             config,
             workdir=folder,
-            on_shutdown_request=ending.requested.set,
-            on_leading=lambda cluster: _print_leader(cluster, as_json=as_json),
+            listener=ClusterListener(
+                on_shutdown_request=ending.requested.set,
+                on_leading=lambda cluster: _print_leader(cluster, as_json=as_json),
+            ),
         )
 
     return in_session_folder(config, start) if workdir is None else start(workdir)

@@ -17,8 +17,9 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from unistream.base import durable_files
 from unistream.base.closing import Cleanups, Closing
@@ -65,6 +66,25 @@ from unistream.worker.exchange import (
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterListener:
+    """What the program that runs a cluster wants to be called for. None: not for that.
+
+    Attributes:
+        on_shutdown_request: A client requests the end of the cluster; must return at once.
+        on_leading: Of several masters: called with the cluster each time that it has begun to lead, on a
+            thread of its own; must not wait for the cluster.
+        show: Called with the lines that workers of the local target print; None: they are only logged.
+    """
+
+    on_shutdown_request: Callable[[], None] | None = None
+    on_leading: Callable[[EmbeddedCluster], None] | None = None
+    show: Show | None = None
+
+
+NOBODY: Final = ClusterListener()
+
+
 class EmbeddedCluster(Closing):
     """Dispatcher, REST API and workers, from construction until `close`.
 
@@ -76,13 +96,9 @@ class EmbeddedCluster(Closing):
         create_host: Runs the workers, on this machine, instead of the target's host.
         max_workers: Limit of workers at the same time; None: what the target can host.
         rest: Serve the REST API and add an entry for other processes; needs the extra "server".
-        on_shutdown_request: Called when a client requests the end of the cluster; must return at once.
         wait: False: the REST API starts in the background, so that a job can be submitted meanwhile (its
             libraries take half a second to load); call `ready` then.
-        show: Called with the lines that workers of the local target print; None: they are only logged.
         session: It goes on when its job has ended; False: it is for one job.
-        on_leading: Of several masters: called with this each time that it has begun to lead, on a thread of
-            its own; must not wait for the cluster.
 
     Attributes:
         is_elected: There may be several masters, of which one leads.
@@ -102,11 +118,9 @@ class EmbeddedCluster(Closing):
         create_host: HostFactory | None = None,
         max_workers: int | None = None,
         rest: bool = True,
-        on_shutdown_request: Callable[[], None] | None = None,
         wait: bool = True,
-        show: Show | None = None,
         session: bool = True,
-        on_leading: Callable[[EmbeddedCluster], None] | None = None,
+        listener: ClusterListener = NOBODY,
     ) -> None:
         refuse_outside_tests()
         use_store(config)
@@ -116,8 +130,7 @@ class EmbeddedCluster(Closing):
         self.target = target
         self.shutdown_requested = threading.Event()
         self.failure: UnistreamError | None = None
-        self._on_shutdown_request = on_shutdown_request
-        self._on_leading = on_leading
+        self._listener = listener
         self._cleanups = Cleanups()
         self._tmp_dirs = config.find(TMP_DIRS)
         self._leader: LeaderProcess | None = None
@@ -125,7 +138,7 @@ class EmbeddedCluster(Closing):
         self.is_elected = is_elected(config)
         self._owns_workdir = workdir is None
         self.workdir = Path(workdir) if workdir is not None else home.home() / "runs" / self.id
-        self._echo = None if show is None else Echo(show)
+        self._echo = None if listener.show is None else Echo(listener.show)
         self._election = self._create_election(config, session=session)
         self._plan = self._create_plan(config, session=session, rest=rest, create_host=create_host)
         if max_workers is not None:
@@ -325,8 +338,8 @@ class EmbeddedCluster(Closing):
                 leader.close()
                 raise
             logger.info("event=leads epoch=%s url=%s", term.store.epoch, leader.rest_url)
-            if self._on_leading is not None:
-                self._on_leading(self)
+            if self._listener.on_leading is not None:
+                self._listener.on_leading(self)
         return leader
 
     def _end_with(self, failure: UnistreamError) -> None:
@@ -340,8 +353,8 @@ class EmbeddedCluster(Closing):
 
     def _request_shutdown(self) -> None:
         self.shutdown_requested.set()
-        if self._on_shutdown_request is not None:
-            self._on_shutdown_request()
+        if self._listener.on_shutdown_request is not None:
+            self._listener.on_shutdown_request()
 
     def _remove_leftovers(self) -> None:
         """Removes the local files of workers on this machine that were killed."""

@@ -83,12 +83,13 @@ def submit(
 
     target = chosen_target(target)
     warm_up(target, config)
-    from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
+    from unistream.client.embedded.embedded_cluster import ClusterListener, EmbeddedCluster, EmbeddedJobClient
 
     serves = is_installed("server")
     if not serves:
         logger.info("event=rest_not_served: %s", NO_SERVER)
-    cluster = EmbeddedCluster(target, config, rest=serves, wait=False, show=show, session=False)
+    listener = ClusterListener(show=show)
+    cluster = EmbeddedCluster(target, config, rest=serves, wait=False, session=False, listener=listener)
     try:
         job = cluster.dispatcher.submit(request)
         cluster.ready()

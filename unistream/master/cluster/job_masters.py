@@ -40,7 +40,7 @@ class JobMasterRegistry:
             return dict(self._masters)
 
     def running(self) -> dict[JobId, JobMaster]:
-        """Those that have not ended, oldest first."""
+        """The jobs that have not ended, oldest first."""
         return {job: master for job, master in self.all().items() if not master.wait(0)}
 
     def forget_ended(self) -> None:

@@ -290,7 +290,7 @@ class JobJournal:
 
     @property
     def snapshots(self) -> SnapshotRecords:
-        """Those that are remembered; not how many there were."""
+        """The snapshots that are remembered; not how many there were."""
         with self._lock:
             return self._snapshots.facts()
 
