@@ -42,6 +42,7 @@ from unistream.connector.hybrid import HybridSource
 from unistream.connector.iceberg import IcebergSink, IcebergSource
 from unistream.connector.kafka import AvroRecord, KafkaSink, KafkaSource, ProtobufMessage, SchemaRegistry
 from unistream.connector.print_ import PrintSink
+from unistream.connector.simple import PollingSource, SimpleSink
 from unistream.connector.sql import SqlSink, SqlSource
 from unistream.connector.static import StaticSource
 from unistream.model.elements import Batch
@@ -205,6 +206,7 @@ __all__ = [
     "OnForeign",
     "OperatorListDescriptor",
     "OutcomeUnknown",
+    "PollingSource",
     "PrintSink",
     "ProcessContext",
     "ProcessFunction",
@@ -221,6 +223,7 @@ __all__ = [
     "SchemaRegistry",
     "Secret",
     "SendsDeadLetters",
+    "SimpleSink",
     "Sink",
     "SinkContext",
     "SinkWriter",

@@ -31,6 +31,7 @@ from unistream.connector.file import FileSource
 from unistream.connector.hybrid import HybridSource
 from unistream.connector.iceberg import IcebergSource
 from unistream.connector.kafka import KafkaSource
+from unistream.connector.simple import PollingSource
 from unistream.connector.sql import SqlSource
 from unistream.connector.static import StaticSource
 from unistream.model.graph import HISTORY, SourceInfo
@@ -205,6 +206,26 @@ def static(_: Path) -> Source:
     return StaticSource(table(), splits=4)
 
 
+class Pages(PollingSource):
+    """Of an author: pages of a split, which has a third of the rows."""
+
+    schema = table().schema
+    bounded = True
+
+    def splits(self) -> list[str]:
+        return ["0", "2000", "4000"]
+
+    def poll(self, split: str, position: int | None) -> tuple[pa.RecordBatch | None, int | None]:
+        first = int(split) if position is None else position
+        end = min(int(split) + 2_000, ROWS)
+        page = table().slice(first, min(300, end - first)).combine_chunks().to_batches()[0]
+        return page, first + 300 if first + 300 < end else None
+
+
+def polling(_: Path) -> Source:
+    return Pages()
+
+
 def delta(folder: Path) -> Source:
     for part in range(3):
         write_deltalake(
@@ -368,7 +389,7 @@ DELTA = [delta, delta_filtered]
 FILES = [parquet, json_lines, csv_whole, csv_ranges]
 ICEBERG = [iceberg, iceberg_deleted]
 SQL = [sql_query, sql_increasing]
-MAKERS = [*FILES, *DELTA, *ICEBERG, *ON_S3, *SQL, datagen, datagen_limited, static, *HYBRID]
+MAKERS = [*FILES, *DELTA, *ICEBERG, *ON_S3, *SQL, datagen, datagen_limited, static, polling, *HYBRID]
 
 
 @pytest.fixture(params=[*MAKERS, kafka_topics, sql_postgres], ids=lambda make: make.__name__)

@@ -386,3 +386,32 @@ def test_an_operator_that_emits_more_than_its_output_takes_waits_for_nobody() ->
     network = {f"taskmanager.memory.network.{bound}": "1 mb" for bound in ("min", "max")}
     options = {"execution.runtime-mode": "STREAMING", "parallelism.default": "2", **network}
     assert simulate(pipeline, seeds=range(2), config=options).failures == ()
+
+
+class Pages(us.PollingSource):
+    """Ten pages of each split."""
+
+    schema = pa.schema([("id", pa.int64()), ("k", pa.int64()), ("t", pa.int64())])
+    bounded = True
+
+    def splits(self) -> list[str]:
+        return ["0", "1", "2"]
+
+    def poll(self, split: str, position: int | None) -> tuple[pa.RecordBatch | None, int | None]:
+        first = int(split) * 1000 + (position or 0)
+        ids = list(range(first, first + 5))
+        following = (position or 0) + 5
+        page = pa.record_batch([ids, [id % 5 for id in ids], ids], schema=self.schema)
+        return page, following if following < 50 else None
+
+
+def polled(env: us.Environment) -> None:
+    rows = env.set_parallelism(2).from_source(Pages(), TIMES).uid("pages")
+    rows.key_by("k").process(CountInState(), returns=COUNTED).sink_to(us.BlackholeSink()).uid("counts")
+
+
+@pytest.mark.parametrize("rescale", [False, True], ids=["as it is", "rescaled"])
+def test_a_source_of_a_users_own_passes_many_seeds(rescale: bool) -> None:
+    report = simulate(polled, seeds=seeds(20, 200), rescale=rescale)
+    report.raise_for_failures()
+    assert report.restarts

@@ -126,11 +126,23 @@ BUILT_IN: Final = {
         discovery="unistream.connector.kafka:create_discovery",
         committer="unistream.connector.kafka.sink.sink_committer:committer_of",
     ),
+    "polling": ConnectorInfo(
+        summary="A source of your own: a class that is asked for rows behind a position.",
+        source="unistream.connector.simple:PollingSource",
+        guide="docs/guide/connectors.md",
+        discovery="unistream.connector.simple:create_discovery",
+    ),
     "print": ConnectorInfo(
         summary="Rows on the standard output of the workers.",
         sink="unistream.connector.print_:PrintSink",
         promise="at least once",
         guide="docs/guide/sinks.md",
+    ),
+    "simple": ConnectorInfo(
+        summary="A sink of your own: a class that is given rows.",
+        sink="unistream.connector.simple:SimpleSink",
+        promise="at least once",
+        guide="docs/guide/connectors.md",
     ),
     "sql": ConnectorInfo(
         summary="Tables of PostgreSQL and SQLite: read once, or as they grow; appended, or replaced by key.",

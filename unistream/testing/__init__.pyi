@@ -5,7 +5,9 @@ from unistream.testing.harness import (
     KeyedBatchFunctionHarness,
     KeyedProcessFunctionHarness,
     OperatorHarness,
+    PollingSourceHarness,
     ProcessFunctionHarness,
+    SimpleSinkHarness,
     restore_state,
 )
 from unistream.testing.mini_cluster import MiniCluster
@@ -20,8 +22,10 @@ __all__ = [
     "KeyedProcessFunctionHarness",
     "MiniCluster",
     "OperatorHarness",
+    "PollingSourceHarness",
     "ProcessFunctionHarness",
     "SeedFailure",
+    "SimpleSinkHarness",
     "SimulationReport",
     "restore_state",
     "simulate",

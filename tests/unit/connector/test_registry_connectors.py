@@ -22,7 +22,7 @@ def info(connector: str) -> SourceInfo:
 def test_an_unknown_connector_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
         ConfigError,
-        match="'pulsar'; known are datagen, delta, file, hybrid, iceberg, kafka, sql, static",
+        match="'pulsar'; known are datagen, delta, file, hybrid, iceberg, kafka, polling, sql, static",
     ):
         create_discovery(info("pulsar"))
 

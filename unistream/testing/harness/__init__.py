@@ -1,11 +1,13 @@
 """Harnesses: one operator, one task or one worker driven step by step by a test.
 
-`functions` drives a user's function, `operators` an operator, `source_driver` a reader, `task` all tasks of a
-job; `memory_files` and `services` are their storage and environment. Start with `operators`.
+`functions` drives a user's function, `connectors` a source or sink of a user's own, `operators` an operator,
+`source_driver` a reader, `task` all tasks of a job; `memory_files` and `services` are their storage and
+environment. Start with `operators`.
 """
 
 from __future__ import annotations
 
+from unistream.testing.harness.connectors import PollingSourceHarness, SimpleSinkHarness
 from unistream.testing.harness.functions import (
     BroadcastProcessFunctionHarness,
     KeyedBatchFunctionHarness,

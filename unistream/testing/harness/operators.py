@@ -230,7 +230,7 @@ class OperatorHarness(Closing):
         Raises:
             ConfigError: there are more rows than timestamps, or fewer.
         """
-        records = _records(rows)
+        records = as_records(rows)
         times = None if timestamps is None else pa.array(timestamps, pa.int64())
         if times is not None and len(times) != records.num_rows:
             raise ConfigError(
@@ -376,7 +376,8 @@ def _of_groups(table: StateTable, first: int, last: int) -> StateTable:
     )
 
 
-def _records(rows: Rows) -> pa.RecordBatch:
+def as_records(rows: Rows) -> pa.RecordBatch:
+    """The rows as a record batch."""
     if isinstance(rows, pa.RecordBatch):
         return rows
     return (

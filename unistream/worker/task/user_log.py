@@ -1,9 +1,9 @@
 """What users' functions log, as reports to the master, or to the engine that runs a bounded job.
 
-A handler of the root logger takes what is logged on the threads of tasks, by loggers that are not the
-runtime's own or its libraries'. Lines of a task go together: at most once a second, with each heartbeat, and
-before its state changes. Between two reports there are LINES_MAX at most, and what is dropped is counted: a
-function that logs each row does not slow the job down by it.
+A handler of the root logger takes what is logged on the threads of tasks, and on threads that run in a copy
+of their context, by loggers that are not the runtime's own or its libraries'. Lines of a task go together: at
+most once a second, with each heartbeat, and before its state changes. Between two reports there are LINES_MAX
+at most, and what is dropped is counted: a function that logs each row does not slow the job down by it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final
 
 from unistream.base.clock import Clock
@@ -26,6 +27,11 @@ OWN: Final = ("unistream", "deltalake", "fsspec", "kafka", "kazoo", "py4j", "pys
 """Loggers of the runtime and of what it calls."""
 
 Post = Callable[[ToJobManager], None]
+
+_HERE: Final[ContextVar[tuple[logging.Handler | None, TaskLog | None]]] = ContextVar(
+    "user_log", default=(None, None)
+)
+"""The log of the task that this context is of, and the handler that has it."""
 
 
 def _sendable(text: str) -> str:
@@ -117,7 +123,6 @@ class UserLog(logging.Handler):
     def __init__(self, post: Post, clock: Clock) -> None:
         super().__init__(logging.INFO)
         self._report_to, self._clock = post, clock
-        self._here = threading.local()
         self._logs: dict[AttemptId, TaskLog] = {}
 
     def of(self, attempt: AttemptId) -> TaskLog:
@@ -126,7 +131,8 @@ class UserLog(logging.Handler):
 
     def begin(self, attempt: AttemptId) -> TaskLog:
         """What this thread logs from now on is the task's."""
-        self._here.log = found = self.of(attempt)
+        found = self.of(attempt)
+        _HERE.set((self, found))
         return found
 
     def end(self, attempt: AttemptId) -> None:
@@ -140,8 +146,8 @@ class UserLog(logging.Handler):
             log.report()
 
     def emit(self, record: logging.LogRecord) -> None:
-        log: TaskLog | None = getattr(self._here, "log", None)
-        if log is None or record.name.partition(".")[0] in OWN or not log.has_room():
+        handler, log = _HERE.get()
+        if handler is not self or log is None or record.name.partition(".")[0] in OWN or not log.has_room():
             return
         try:
             message = self.format(record)

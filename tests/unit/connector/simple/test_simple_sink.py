@@ -1,0 +1,122 @@
+"""A simple sink of an author: when it is called, and what is refused of it in one sentence."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import unistream as us
+from unistream.testing import SimpleSinkHarness
+
+
+class Queue(us.SimpleSink):
+    """Sends by twos."""
+
+    def __init__(self) -> None:
+        self.held: list[int] = []
+        self.sent: list[int] = []
+        self.calls: list[str] = []
+
+    def open(self, context: us.SinkContext) -> None:
+        self.calls.append(f"open {context.index} of {context.parallelism}")
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self.held += rows.column("id").to_pylist()
+        if len(self.held) >= 2:
+            self.flush()
+
+    def flush(self) -> None:
+        self.sent += self.held
+        self.held = []
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def test_rows_are_with_the_target_when_a_checkpoint_is_acknowledged() -> None:
+    with SimpleSinkHarness(Queue(), index=1, parallelism=2) as harness:
+        harness.write([{"id": 1}])
+        assert harness.sink.sent == []
+        harness.checkpoint()
+        assert harness.sink.sent == [1]
+        harness.write({"id": [2]})
+        harness.end()
+        assert harness.sink.sent == [1, 2]
+    assert harness.sink.calls == ["open 1 of 2", "close"]
+    assert harness.metrics["numRecordsSend"] == 2
+
+
+def test_what_was_not_flushed_is_dropped_with_a_failure() -> None:
+    with SimpleSinkHarness(Queue()) as harness:
+        harness.write([{"id": 1}])
+    assert harness.sink.sent == []
+
+
+def test_a_class_is_enough() -> None:
+    class Shown(us.SimpleSink):
+        def write(self, rows: pa.RecordBatch) -> None: ...
+
+    env = us.Environment()
+    stream = env.from_collection([{"id": 1}])
+    stream.sink_to(Shown()).uid("shown")
+    assert "Shown" in env.explain()
+    with SimpleSinkHarness(Shown()) as harness:
+        harness.write([{"id": 1}])
+        harness.checkpoint()
+
+
+class Named(Queue):
+    name = "web hook"
+
+
+class Narrow(Queue):
+    def check(self, schema: pa.Schema | None) -> None:
+        if schema is not None and "id" not in schema.names:
+            raise us.ConfigError(f"narrow: no column 'id' in {schema.names}")
+
+
+class Nothing(us.SimpleSink):
+    pass
+
+
+class Locked(Queue):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+def test_the_name_is_that_of_the_class_unless_it_has_one() -> None:
+    assert (Queue().name, Named().name) == ("Queue", "web hook")
+
+
+@pytest.mark.parametrize(
+    ("sink", "reason"),
+    [
+        pytest.param(Nothing(), "sink Nothing: Nothing has no method write", id="no method write"),
+        pytest.param(Narrow(), "narrow: no column 'id'", id="rows that do not fit"),
+        pytest.param(Queue, "sink_to takes a sink", id="the class itself"),
+    ],
+)
+def test_what_a_sink_must_not_be(sink: Any, reason: str) -> None:
+    stream = us.Environment().from_collection([{"n": 1}])
+    with pytest.raises(us.ConfigError, match=reason):
+        stream.sink_to(sink)
+
+
+def test_a_harness_checks_what_a_pipeline_does() -> None:
+    with pytest.raises(us.ConfigError, match="Locked cannot be sent to workers"):
+        SimpleSinkHarness(Locked())
+    with SimpleSinkHarness(Narrow()) as harness, pytest.raises(us.ConfigError, match="no column 'id'"):
+        harness.write([{"n": 1}])
+
+
+def test_an_error_of_the_author_fails_the_task_as_it_is() -> None:
+    class Broken(us.SimpleSink):
+        def write(self, rows: pa.RecordBatch) -> None:
+            raise OSError("the hook is gone")
+
+    with SimpleSinkHarness(Broken()) as harness, pytest.raises(OSError, match="the hook is gone"):
+        harness.write([{"id": 1}])
