@@ -29,10 +29,11 @@ class Project:
     site: Path
 
     def unistream(self, *words: str) -> subprocess.CompletedProcess[str]:
+        others = filter(None, [os.environ.get("PYTHONPATH")])
         return subprocess.run(
             [sys.executable, "-m", "unistream.cli.main", *words],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(self.site)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(self.site), *others])},
             check=False,
             capture_output=True,
             text=True,
@@ -45,12 +46,17 @@ class Project:
         return sorted((row["n"], row["square"]) for row in rows)
 
 
+def template(page: str) -> list[str]:
+    """The module of the package, and the pipeline that uses it."""
+    return [one for one in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "_squares" in one]
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("template")
     text = GUIDE.read_text(encoding="utf-8")
     [project] = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
-    package, _ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    package, _ = template(text)
     (folder / "package").mkdir()
     (folder / "package" / "pyproject.toml").write_text(project)
     (folder / "package" / "unistream_squares.py").write_text(package)
@@ -61,7 +67,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(installed: Path, tmp_path: Path) -> Project:
-    _, pipeline = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    _, pipeline = template(GUIDE.read_text(encoding="utf-8"))
     (tmp_path / "pipeline.py").write_text(pipeline)
     return Project(tmp_path, installed)
 

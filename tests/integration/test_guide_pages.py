@@ -1,6 +1,6 @@
 """Every page of the guide is typed as it stands, in an empty folder with an empty home.
 
-The cheap ones at each commit, the others at night; the tour and a connector's package have their own tests.
+The cheap ones at each commit, the others at night; the tour and a connector's package have tests of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.guide_page import GUIDE, Reader, Step, reader, steps_of
 from unistream.connector.kafka.format.decode import DEAD_LETTER_SCHEMA
 from unistream.dagster.run.translator import lineage_of
 
-ELSEWHERE: Final = {"tour", "connectors"}
+ELSEWHERE: Final = {"tour"}
 SESSION: Final = {"dagster": "definitions"}  # the page says that it is a module
 USUAL_PORTS: Final = ("unistream stack up", "unistream cluster start")
 Names = dict[str, Any]

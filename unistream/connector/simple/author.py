@@ -100,13 +100,13 @@ def named_splits(source: Author) -> list[str]:
 
 
 def check_rows(where: str, records: object, schema: pa.Schema) -> None:
-    """Raises ConfigError: they are no rows of this schema."""
+    """Raises ConfigError: they are no rows of this schema. An empty one has no types."""
     if not isinstance(records, pa.RecordBatch):
         raise ConfigError(
             f"{where}: poll returned rows as {described(records)}, and must return a pyarrow.RecordBatch, "
             "such as pa.RecordBatch.from_pylist(rows, schema=self.schema)"
         )
-    if not records.schema.equals(schema):
+    if records.num_rows and not records.schema.equals(schema):
         raise ConfigError(
             f"{where}: poll returned rows with the columns {columns_of(records.schema)}, and the schema of "
             f"the source has {columns_of(schema)}"
@@ -162,4 +162,5 @@ def columns_of(schema: pa.Schema) -> str:
     >>> columns_of(pa.schema([("n", pa.int64())]))
     '(n int64)'
     """
-    return "(" + ", ".join(f"{field.name} {field.type}" for field in schema) + ")"
+    nulls = {True: "", False: " not null"}
+    return "(" + ", ".join(f"{one.name} {one.type}{nulls[one.nullable]}" for one in schema) + ")"

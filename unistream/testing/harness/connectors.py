@@ -85,7 +85,7 @@ class PollingSourceHarness(Closing):
         return read_positions(self._reader.snapshot())
 
     def restart(self) -> None:
-        """As after a checkpoint and a failure: a new copy of the source goes on from the positions."""
+        """Starts again, as after a checkpoint and a failure: a new reader goes on from the positions."""
         snapshot = self._reader.snapshot()
         self._reader.close()
         self._reader = self._started(snapshot)
@@ -167,7 +167,7 @@ class SimpleSinkHarness(Closing, Generic[S]):
         self._writer.flush(end_of_input=True)
 
     def close(self) -> None:
-        """As at a failure, if rows were not flushed."""
+        """Closes the sink, as at a failure if rows were not flushed."""
         self._writer.close()
 
 
