@@ -1,6 +1,6 @@
 """Every page of the guide is typed as it stands, in an empty folder with an empty home.
 
-The cheap ones at each commit, the others at night; the tour and a connector's package have tests of their own.
+The cheap ones at each commit, the others at night; the tour and a connector's package have their own tests.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from unistream.base.ids import OperatorUid
 from unistream.model.graph import Ship
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 from unistream.operator.sink import GroupCommitterOperator, SinkWriterOperator
-from unistream.port.group import GroupOptions, SharesTransaction, check_group, check_group_name
+from unistream.port.group import GroupOptions, SharesTransaction, check_group_name
 from unistream.port.line import OnForeign, check_on_foreign
 from unistream.port.sink import Sink, WithGlobalCommitter, WithPostCommitStages, WithPreCommitStages
 
@@ -23,8 +23,8 @@ class CommitGroup:
     ``unistream group show``) and read each table at that version see all tables as of one checkpoint, always.
     Tables of a database (`SqlSink`) and the record are one transaction, so their readers need no record.
 
-    Members are `DeltaSink`, `IcebergSink` and `SqlSink`; those of SQL are all in one database, which has the
-    record too.
+    A member has versions that readers can choose (`unistream.port.group.JoinsGroup`); those of SQL are all in
+    one database, which has the record too.
 
     Args:
         name: Of the group: at most 200 letters, digits, ``-``, ``_`` and ``.``. Its committer has the uid
@@ -72,6 +72,8 @@ class GroupMember:
 
 def check_member(group: CommitGroup, sink: Sink) -> None:
     """Raises ConfigError: it is no group, or the sink cannot be in one."""
+    from unistream.connector.group import check_group
+
     if not isinstance(group, CommitGroup):
         raise ConfigError(f"sink_to: group takes a us.CommitGroup(...), not {group!r:.200}")
     if isinstance(sink, WithPreCommitStages | WithPostCommitStages | WithGlobalCommitter):

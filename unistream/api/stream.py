@@ -20,6 +20,7 @@ from unistream.api.projection import shown_expression
 from unistream.api.results import ResultMethods
 from unistream.api.sinks import DataStreamSink, check_sends_dead_letters, check_sink, sink_used
 from unistream.base.errors import ConfigError
+from unistream.connector.catalogue import sinks_that
 from unistream.model.columns.column_names import refused_keys
 from unistream.model.columns.given_schema import Returns, as_schema
 from unistream.model.expression import Expression, as_arrow, readable
@@ -495,9 +496,8 @@ class DataStream(ResultMethods):
         Args:
             sink: Where to.
             on_error: What to do with a row that the target would refuse, as far as the sink knows that before
-                it is written (`DeltaSink`, `IcebergSink`, `FileSink`, `SqlSink`, `KafkaSink`): "fail" the
-                job, as the target says; "skip" (counted); or "dead-letter"
-                (`DataStreamSink.dead_letters_to`).
+                it is written (`unistream.port.sink.ChecksRows`): "fail" the job, as the target says; "skip"
+                (counted); or "dead-letter" (`DataStreamSink.dead_letters_to`).
             group: Its rows become visible together with those of the other sinks of the group.
 
         Raises:
@@ -515,7 +515,7 @@ class DataStream(ResultMethods):
         if not isinstance(sink, ChecksRows):
             raise ConfigError(
                 f"sink_to: sink {sink.name!r} cannot say which rows its target would refuse, so it has no "
-                f"on_error={on_error!r}; DeltaSink, IcebergSink, FileSink, SqlSink and KafkaSink can"
+                f"on_error={on_error!r}; {sinks_that(lambda one: one.checks_rows)} can"
             )
         operator = CheckedRows(sink, on_error=on_error)
         checked = self._then(f"{sink.name} rows", operator, self.schema, on_error=on_error)

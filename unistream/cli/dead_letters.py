@@ -43,7 +43,7 @@ Table = Annotated[
     typer.Argument(
         metavar="TABLE",
         help="Path or URL of a Delta table, or of a folder of files; or MODULE:FUNCTION#SINK, the table or "
-        "topic of the IcebergSink, SqlSink or KafkaSink with that uid in a pipeline.",
+        "topic of the sink with that uid in a pipeline.",
     ),
 ]
 Record = Annotated[

@@ -45,6 +45,8 @@ class ConnectorInfo(msgspec.Struct, frozen=True, kw_only=True):
         committer: "module:function" that makes the committer from committables alone: for
             `unistream savepoint finalize`, without the pipeline. It takes credentials from the environment,
             because snapshots store none. "": it needs the pipeline.
+        checks_rows: Its sink can say which rows its target would refuse (`on_error` of `sink_to`).
+        joins_groups: Its sink can be in a `CommitGroup`.
     """
 
     summary: str
@@ -55,6 +57,8 @@ class ConnectorInfo(msgspec.Struct, frozen=True, kw_only=True):
     guide: str = ""
     discovery: str = ""
     committer: str = ""
+    checks_rows: bool = False
+    joins_groups: bool = False
 
 
 BUILT_IN: Final = {
@@ -86,6 +90,8 @@ BUILT_IN: Final = {
         guide="docs/guide/delta.md",
         discovery="unistream.connector.delta:create_discovery",
         committer="unistream.connector.delta:committer_of",
+        checks_rows=True,
+        joins_groups=True,
     ),
     "file": ConnectorInfo(
         summary="Folders of Parquet, JSON lines, CSV, ORC or Avro: what is there, or all that comes.",
@@ -95,6 +101,7 @@ BUILT_IN: Final = {
         guide="docs/guide/files.md",
         discovery="unistream.connector.file:create_discovery",
         committer="unistream.connector.file:committer_of",
+        checks_rows=True,
     ),
     "group": ConnectorInfo(
         summary="Sinks whose rows of a checkpoint become visible together.",
@@ -115,6 +122,8 @@ BUILT_IN: Final = {
         guide="docs/guide/iceberg.md",
         discovery="unistream.connector.iceberg:create_discovery",
         committer="unistream.connector.iceberg:committer_of",
+        checks_rows=True,
+        joins_groups=True,
     ),
     "kafka": ConnectorInfo(
         summary="Topics: columns from JSON, Avro, Protobuf or bytes; records by transactions.",
@@ -125,6 +134,7 @@ BUILT_IN: Final = {
         guide="docs/guide/kafka.md",
         discovery="unistream.connector.kafka:create_discovery",
         committer="unistream.connector.kafka.sink.sink_committer:committer_of",
+        checks_rows=True,
     ),
     "polling": ConnectorInfo(
         summary="A source of your own: a class that is asked for rows behind a position.",
@@ -153,6 +163,8 @@ BUILT_IN: Final = {
         guide="docs/guide/sql-source.md",
         discovery="unistream.connector.sql:create_discovery",
         committer="unistream.connector.sql:committer_of",
+        checks_rows=True,
+        joins_groups=True,
     ),
     "static": ConnectorInfo(
         summary="A table of the program.",
@@ -214,6 +226,16 @@ def committer_of(connector: str, committables: Sequence[bytes]) -> Committer:
             "ConnectorInfo names none"
         )
     return cast(CommitterFactory, load(connector, found.committer))(committables)
+
+
+def sinks_that(can: Callable[[ConnectorInfo], bool]) -> str:
+    """Names the sinks of ours whose `ConnectorInfo` says that they can do something, for a message.
+
+    >>> sinks_that(lambda one: one.joins_groups)
+    'DeltaSink, IcebergSink and SqlSink'
+    """
+    *names, last = [info.sink.partition(":")[2] for info in BUILT_IN.values() if can(info)]
+    return f"{', '.join(names)} and {last}"
 
 
 def _info(name: str) -> ConnectorInfo | None:

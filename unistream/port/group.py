@@ -15,14 +15,14 @@ checkpoint that a crash has left half visible is finished, and recorded, before 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced
-from unistream.base.ids import JobId, LineageId, OperatorUid
+from unistream.base.ids import JobId, LineageId
 from unistream.port.line import OnForeign, foreign_line
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitRequest, CommitResult, SinkContext
@@ -294,13 +294,3 @@ def check_group_name(name: object) -> None:
 
 def _is_plain(name: str) -> bool:
     return all(one.isalnum() or one in "-_." for one in name)
-
-
-def check_group(name: str, members: Mapping[OperatorUid, object]) -> None:
-    """Raises ConfigError: a member's committer cannot be in a group. `members`: by uid of the sink."""
-    for uid, committer in members.items():
-        if not isinstance(committer, JoinsGroup):
-            raise ConfigError(
-                f"commit group {name!r}: sink {uid!r} cannot be in a group: its output has no versions that "
-                "readers can choose. DeltaSink, IcebergSink and SqlSink can"
-            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import unistream as us
 from unistream.base.errors import ConfigError
 from unistream.connector.catalogue import BUILT_IN
 from unistream.connector.listed import ConnectorOption, connector, connectors, described_arguments, parts
+from unistream.port.group import JoinsGroup
+from unistream.port.sink import ChecksRows, Sink
 
 ROOT = Path(__file__).parents[3]
 
@@ -30,6 +33,28 @@ def test_every_source_and_sink_of_ours_is_in_the_list() -> None:
     public = {name for name in us.__all__ if name.endswith(("Sink", "Source"))}
     assert named == public - {"DataStreamSink", "Sink", "Source", "TwoPhaseCommitSink"}
     assert all(bool(info.discovery) == bool(info.source) for info in BUILT_IN.values())
+
+
+SINKS: dict[str, Callable[[str], Sink]] = {
+    "blackhole": lambda _: us.BlackholeSink(),
+    "collect": us.CollectSink,
+    "delta": us.DeltaSink,
+    "file": us.FileSink,
+    "iceberg": lambda folder: us.IcebergSink(
+        "a.b", catalog_properties={"type": "sql", "uri": "sqlite://", "warehouse": folder}
+    ),
+    "kafka": lambda _: us.KafkaSink(bootstrap_servers="nowhere:9092", topic="rows"),
+    "print": lambda _: us.PrintSink(),
+    "simple": lambda _: us.SimpleSink(),
+    "sql": lambda folder: us.SqlSink(f"sqlite:///{folder}/rows.db", "rows"),
+}
+
+
+@pytest.mark.parametrize("name", [name for name, info in BUILT_IN.items() if info.sink])
+def test_the_list_says_what_a_sink_of_ours_can(name: str, tmp_path: Path) -> None:
+    info, sink = BUILT_IN[name], SINKS[name](str(tmp_path))
+    assert info.checks_rows == isinstance(sink, ChecksRows)
+    assert info.joins_groups == isinstance(sink.create_committer(), JoinsGroup)
 
 
 @pytest.mark.parametrize("name", [name for name, info in BUILT_IN.items() if info.guide])

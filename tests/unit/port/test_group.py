@@ -16,7 +16,6 @@ from unistream.port.group import (
     LineRecord,
     MemberCommittable,
     TableVersion,
-    check_group,
     check_log,
     decode_member,
     decode_record,
@@ -142,11 +141,6 @@ def test_another_line_is_refused_unless_it_is_appended_to() -> None:
     check_log(GroupOptions(name="g", on_foreign="append"), found, context("M"))
     with pytest.raises(ConfigError, match=r"commit group 'g' has the output of another line.*job a"):
         check_log(GroupOptions(name="g"), found, context("M"))
-
-
-def test_only_sinks_with_versions_can_be_members() -> None:
-    with pytest.raises(ConfigError, match=r"sink 'files' cannot be in a group.*DeltaSink, IcebergSink and"):
-        check_group("g", {OperatorUid("files"): object()})
 
 
 def test_what_is_stored_is_read_or_refused_with_a_sentence() -> None:

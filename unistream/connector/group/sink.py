@@ -11,7 +11,8 @@ from unistream.base.errors import ProtocolError
 from unistream.base.ids import OperatorUid
 from unistream.connector.group.committer import GroupCommitter
 from unistream.connector.group.logs import log_of
-from unistream.port.group import GroupOptions, MemberCommittable, check_group, check_lineage
+from unistream.connector.group.members import check_group
+from unistream.port.group import GroupOptions, MemberCommittable, check_lineage
 from unistream.port.line import LineCommit
 from unistream.port.sink import Committer, RecoverableCommitter, Sink, SinkWriter
 

@@ -125,7 +125,7 @@ def check_partition(context: dg.AssetExecutionContext, env: Environment) -> None
     if not env.is_bounded():
         raise ConfigError(
             "a run of one partition needs a pipeline that ends, and a source of this one has no end: read "
-            "the partition alone (a FileSource, a DeltaSource, stopping_offsets of a KafkaSource)"
+            "the partition alone, from a source that is bounded"
         )
     sinks = env.sinks()
     for spec in context.assets_def.specs:
