@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unistream.connector.common import PlainSink, PlainWriter
+from unistream.connector.common import PlainSink, PlainWriter, count_sent
 from unistream.model.elements import Batch
-from unistream.model.metric_names import ROWS_SENT
 from unistream.port.metrics import Metrics
 from unistream.port.sink import SinkContext, SinkWriter
 
@@ -30,5 +29,4 @@ class _BlackholeWriter(PlainWriter):
 
     def write(self, batch: Batch) -> None:
         assert self._metrics is not None, "write before open"
-        self._metrics.add(ROWS_SENT, batch.num_rows)
-        self._metrics.add("numBytesSend", batch.nbytes)
+        count_sent(self._metrics, batch.num_rows, batch.nbytes)

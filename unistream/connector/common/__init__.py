@@ -55,6 +55,7 @@ from unistream.connector.common.keyed_rows import (
     with_deletes,
 )
 from unistream.connector.common.misfits import beyond_years, reasons_of, uncastable
+from unistream.connector.common.partition_buffers import PartitionBuffers, rows_that_fill
 from unistream.connector.common.partitions import (
     NULL_PARTITION,
     PartitionKey,
@@ -79,6 +80,7 @@ from unistream.connector.common.recorded_positions import (
     owner_number,
     owners,
 )
+from unistream.connector.common.row_check import ColumnsRowCheck
 from unistream.connector.common.row_filter import (
     ColumnStatistics,
     Condition,
@@ -124,13 +126,8 @@ from unistream.connector.common.splits import (
     discovery_options,
     encoded_split,
 )
-from unistream.connector.common.stage_files import (
-    OnRewind,
-    StageFiles,
-    absolute,
-    check_on_rewind,
-    check_sink_options,
-)
+from unistream.connector.common.stage_files import StageFiles, absolute
+from unistream.connector.common.staged import BYTES_SENT, columns_text, count_sent, staged_name
 from unistream.connector.common.target_committer import (
     ATTEMPTS_MAX,
     CheckpointCommittables,
@@ -139,5 +136,6 @@ from unistream.connector.common.target_committer import (
     TargetCommitter,
     Unknown,
 )
+from unistream.connector.common.target_sink import KeyedSink, OnRewind, TargetSink, check_on_rewind, names_of
 from unistream.connector.common.text_times import parsed as parsed_times
 from unistream.connector.common.untimed import untimed

@@ -33,9 +33,13 @@ class Upsert(msgspec.Struct, frozen=True, kw_only=True):
     deletes: bool = False
 
 
-def checked_upsert(sink: str, mode: str, key: str | Sequence[str], delete_when: object) -> Upsert | None:
-    """The key that rows are replaced by; None: they are not. `sink`: for messages. Raises ConfigError: the
-    arguments contradict each other."""
+def checked_upsert(
+    sink: str, mode: str, modes: Sequence[str], key: str | Sequence[str], delete_when: object
+) -> Upsert | None:
+    """The key that rows are replaced by; None: they are not. `sink`: for messages. Raises ConfigError: there
+    is no such mode, or the arguments contradict each other."""
+    if mode not in modes:
+        raise ConfigError(f"{sink}: mode must be one of {', '.join(modes)}, not {mode!r}")
     columns = (key,) if isinstance(key, str) else tuple(key)
     if bool(columns) is not (mode == "upsert"):
         raise ConfigError(f"{sink} with mode='upsert' needs a key, and with any other mode has none")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, Literal, get_args
+from typing import Any, BinaryIO
 
 from fsspec.implementations.local import LocalFileSystem
 
@@ -14,8 +14,6 @@ from unistream.base.errors import ConfigError
 from unistream.base.object_stores import file_system, is_s3
 from unistream.base.os_failures import failure
 from unistream.base.path_names import refused_path
-
-OnRewind = Literal["refuse", "allow_duplicates"]
 
 
 class StageFiles:
@@ -156,16 +154,3 @@ def absolute(path: str) -> str:
     if not separator:
         return os.path.abspath(path)
     return os.path.abspath(rest) if scheme == "file" else path.rstrip("/")
-
-
-def check_sink_options(target_file_bytes: int, on_rewind: str) -> None:
-    """Checks options that sinks of files share. Raises ConfigError: one has a value that there is not."""
-    if target_file_bytes < 1:
-        raise ConfigError(f"target_file_bytes must be above 0, not {target_file_bytes}")
-    check_on_rewind(on_rewind)
-
-
-def check_on_rewind(on_rewind: str) -> None:
-    """Raises ConfigError: it is no `OnRewind`."""
-    if on_rewind not in (choices := get_args(OnRewind)):
-        raise ConfigError(f"on_rewind must be {' or '.join(choices)}, not {on_rewind!r}")

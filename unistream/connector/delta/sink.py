@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from copy import copy
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -15,13 +14,13 @@ from unistream.base.limits import MIB
 from unistream.base.object_stores import delta_options
 from unistream.base.secrets import Secret, resolved_options
 from unistream.connector.common import (
+    KeyedSink,
     OnRewind,
     StageFiles,
-    Upsert,
     check_condition,
     check_key,
-    check_sink_options,
     checked_upsert,
+    names_of,
 )
 from unistream.connector.delta.row_check import DeltaRowCheck
 from unistream.connector.delta.schema import check_fits, check_rewritable, stored_schema
@@ -30,7 +29,7 @@ from unistream.connector.delta.table_uri import checked_uri
 from unistream.connector.delta.writer import DeltaWriter
 from unistream.model.expression import Expression, as_arrow
 from unistream.model.lineage import LineageDataset, dataset_at
-from unistream.port.line import LineCommit, OnForeign, check_on_foreign
+from unistream.port.line import LineCommit, OnForeign
 from unistream.port.replacement import RangeTarget
 from unistream.port.sink import Committer, RowCheck, SinkWriter, TableDescription
 
@@ -39,7 +38,7 @@ Mode: TypeAlias = Literal["append", "upsert", "overwrite-partitions"]
 MODES: Final[tuple[Mode, ...]] = ("append", "upsert", "overwrite-partitions")
 
 
-class DeltaSink:
+class DeltaSink(KeyedSink):
     """Writes the stream to a Delta table: one commit for each checkpoint, visible once it is complete.
 
     Args:
@@ -95,16 +94,17 @@ class DeltaSink:
         filesystem_options: Mapping[str, Any] | None = None,
     ) -> None:
         require("delta", "DeltaSink")
-        self._upsert = _checked_upsert(mode, key, delete_when)
+        super().__init__(
+            checked_upsert("a Delta sink", mode, MODES, key, delete_when),
+            on_rewind=on_rewind,
+            on_foreign=on_foreign,
+            target_file_bytes=target_file_bytes,
+        )
         self._delete_when = as_arrow(delete_when)
         self._overwrite = mode == "overwrite-partitions"
-        check_sink_options(target_file_bytes, on_rewind)
         self._table_uri = checked_uri(table_uri, "sink")
-        self._partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        self._partition_by = names_of(partition_by)
         self._create = create
-        self._on_rewind = on_rewind
-        check_on_foreign(on_foreign)
-        self._on_foreign = on_foreign
         self._target_file_bytes = target_file_bytes
         self._auto_compact_files = _checked_files(auto_compact_files)
         self._time_column = time_column
@@ -123,10 +123,6 @@ class DeltaSink:
     def lineage_datasets(self) -> list[LineageDataset]:
         """See `unistream.port.lineage`."""
         return [dataset_at(self._table_uri, "delta")]
-
-    @property
-    def global_committer(self) -> bool:
-        return True
 
     @property
     def records_positions(self) -> bool:
@@ -155,21 +151,10 @@ class DeltaSink:
         if table is not None:
             check_fits(table.shape, stored, self._partition_by)
 
-    def appending(self) -> Self:
-        """See `unistream.port.sink.AppendsToForeign`."""
-        other = copy(self)
-        other._on_foreign = "append"
-        return other
-
     @property
     def replaces_rows(self) -> bool:
         """See `unistream.port.sink.ReplacesRows`."""
         return self._upsert is not None or self._overwrite
-
-    @property
-    def row_key(self) -> tuple[str, ...]:
-        """See `unistream.port.sink.ReplacesByKey`."""
-        return () if self._upsert is None else self._upsert.key
 
     def check_new_line(self, lineage: str = "") -> None:
         """See `unistream.port.line.KeepsLine`."""
@@ -214,8 +199,7 @@ class DeltaSink:
 
     def create_row_check(self) -> RowCheck:
         """See `unistream.port.sink.ChecksRows`."""
-        key = () if self._upsert is None else self._upsert.key
-        return DeltaRowCheck(self._table_uri, self._partition_by, key, rewritten=self.replaces_rows)
+        return DeltaRowCheck(self._table_uri, self._partition_by, self.row_key, rewritten=self.replaces_rows)
 
     def create_writer(self) -> SinkWriter:
         return DeltaWriter(
@@ -311,14 +295,6 @@ def _committer(**arguments: Any) -> Committer:
     from unistream.connector.delta.committer import DeltaCommitter
 
     return DeltaCommitter(**arguments)
-
-
-def _checked_upsert(mode: str, key: str | Sequence[str], delete_when: object) -> Upsert | None:
-    """The key that rows are replaced by; None: they are appended. Raises ConfigError: the arguments
-    contradict each other."""
-    if mode not in MODES:
-        raise ConfigError(f"mode of a Delta sink must be one of {', '.join(MODES)}, not {mode!r}")
-    return checked_upsert("a Delta sink", mode, key, delete_when)
 
 
 def _checked_files(files: int | None) -> int | None:

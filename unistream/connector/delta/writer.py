@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import uuid
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -14,16 +11,19 @@ import pyarrow.compute as pc
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.base.limits import MIB
 from unistream.connector.common import (
+    PartitionBuffers,
     PartitionKey,
     StageFiles,
     Upsert,
     by_partition,
     check_keys,
+    columns_text,
+    count_sent,
     deletes,
     overwrites_once,
     partition_folder,
+    staged_name,
     with_deletes,
 )
 from unistream.connector.delta.schema import changed_in_partitions, stored_schema
@@ -35,22 +35,7 @@ from unistream.connector.delta.stage import (
     write_parquet,
 )
 from unistream.model.elements import Batch
-from unistream.model.metric_names import ROWS_SENT
 from unistream.port.sink import SinkContext
-
-BUFFERED_BYTES_MAX: Final = 128 * MIB  # of all partitions together; above it the largest is written to a file
-
-
-class _Buffer:
-    """Rows of one partition value, in Arrow."""
-
-    def __init__(self) -> None:
-        self.batches: list[pa.RecordBatch] = []
-        self.nbytes = 0
-
-    def add(self, records: pa.RecordBatch) -> None:
-        self.batches.append(records)
-        self.nbytes += records.nbytes
 
 
 class DeltaWriter:
@@ -80,7 +65,6 @@ class DeltaWriter:
     ) -> None:
         self._table_uri = table_uri
         self._partition_by = partition_by
-        self._target_file_bytes = target_file_bytes
         self._stage = stage
         self._create = create
         self._upsert = upsert
@@ -91,8 +75,7 @@ class DeltaWriter:
         self._context: SinkContext | None = None
         self._source_schema: pa.Schema | None = None
         self._schema = pa.schema([])
-        self._buffers: dict[PartitionKey, _Buffer] = {}
-        self._buffered_bytes = 0
+        self._buffers = PartitionBuffers[PartitionKey](target_file_bytes, self._write_out)
         self._staged: list[DeltaFile] = []
 
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
@@ -110,18 +93,10 @@ class DeltaWriter:
         if self._delete_when is not None:
             stored = with_deletes(stored, deletes(self._delete_when, batch.records))
         for key, records in by_partition(stored, self._folders):
-            buffer = self._buffers.setdefault(key, _Buffer())
-            before = buffer.nbytes
-            buffer.add(records)
-            self._buffered_bytes += buffer.nbytes - before
-            if buffer.nbytes >= self._target_file_bytes:
-                self._write_out(key)
-        while self._buffered_bytes > BUFFERED_BYTES_MAX:
-            self._write_out(max(self._buffers, key=lambda key: self._buffers[key].nbytes))
+            self._buffers.add(key, records)
 
     def flush(self, end_of_input: bool) -> None:
-        for key in list(self._buffers):
-            self._write_out(key)
+        self._buffers.flush()
 
     def prepare_commit(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
         context = self._opened()
@@ -150,7 +125,6 @@ class DeltaWriter:
             self._stage.remove(file.path)
         self._staged = []
         self._buffers.clear()
-        self._buffered_bytes = 0
 
     def _stored(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """The rows in the types of the table."""
@@ -158,8 +132,8 @@ class DeltaWriter:
             stored = stored_schema(records.schema, self._partition_by)
             if self._source_schema is not None and not stored.equals(self._schema):
                 raise UserCodeError(
-                    f"table {self._table_uri}: the stream's schema changed from {_brief(self._schema)} "
-                    f"to {_brief(stored)}"
+                    f"table {self._table_uri}: the stream's schema changed from {columns_text(self._schema)} "
+                    f"to {columns_text(stored)}"
                 )
             self._source_schema, self._schema = records.schema, stored
         columns = [self._stored_column(records.column(i), field) for i, field in enumerate(self._schema)]
@@ -191,13 +165,11 @@ class DeltaWriter:
                 f"as {field.type}: {error}"
             ) from error
 
-    def _write_out(self, key: PartitionKey) -> None:
-        buffer = self._buffers.pop(key)
-        self._buffered_bytes -= buffer.nbytes
+    def _write_out(self, key: PartitionKey, batches: list[pa.RecordBatch]) -> None:
         schema = split_columns(self._schema, self._partition_by) if self._goes_in_whole else None
-        table = pa.Table.from_batches(buffer.batches, schema)
+        table = pa.Table.from_batches(batches, schema)
         values = dict(zip(self._folders, key, strict=True))
-        path = partition_folder(values) + self._file_name()
+        path = partition_folder(values) + staged_name(self._opened())
         size, modified_ms = self._stage.write(path, lambda file: write_parquet(file, table))
         self._staged.append(
             DeltaFile(
@@ -210,20 +182,8 @@ class DeltaWriter:
             )
         )
         crash_point("delta.staged")
-        metrics = self._opened().metrics
-        metrics.add(ROWS_SENT, table.num_rows)
-        metrics.add("numBytesSend", size)
-
-    def _file_name(self) -> str:
-        """The name of a staged file, unique among all attempts."""
-        context = self._opened()
-        uid = re.sub(r"[^A-Za-z0-9-]", "-", context.sink_uid)[:64]
-        return f"{uid}-{context.index}-{context.attempt.attempt}-{uuid.uuid4().hex}.parquet"
+        count_sent(self._opened().metrics, table.num_rows, size)
 
     def _opened(self) -> SinkContext:
         assert self._context is not None, "the writer is not open"
         return self._context
-
-
-def _brief(schema: pa.Schema) -> str:
-    return "(" + ", ".join(f"{field.name} {field.type}" for field in schema) + ")"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from copy import copy
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
@@ -13,7 +12,7 @@ from fsspec.implementations.local import LocalFileSystem
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
 from unistream.base.secrets import resolved_options
-from unistream.connector.common import OnRewind, absolute, check_sink_options
+from unistream.connector.common import OnRewind, TargetSink, absolute, names_of
 from unistream.connector.file.folders import table_at
 from unistream.connector.file.line import check_no_other, last_commit
 from unistream.connector.file.row_check import FileRowCheck
@@ -23,13 +22,13 @@ from unistream.connector.file.sink_parts import decode_committable
 from unistream.connector.file.sink_stage import FileStage
 from unistream.connector.file.sink_writer import FileSinkWriter
 from unistream.model.lineage import LineageDataset, dataset_at
-from unistream.port.line import LineCommit, OnForeign, check_on_foreign
+from unistream.port.line import LineCommit, OnForeign
 from unistream.port.sink import Committer, RowCheck, SinkWriter
 
 TARGET_FILE_BYTES: Final = 64 * MIB
 
 
-class FileSink:
+class FileSink(TargetSink):
     """Writes the stream to files in a folder: Parquet, JSON lines or CSV, new files at every checkpoint,
     visible once it is complete.
 
@@ -77,18 +76,15 @@ class FileSink:
             raise ConfigError("a file sink needs the path or URL of its folder")
         if format not in SUFFIXES:
             raise ConfigError(f"file sink: format must be one of {', '.join(SUFFIXES)}, not {format!r}")
-        check_sink_options(target_file_bytes, on_rewind)
+        super().__init__(on_rewind=on_rewind, on_foreign=on_foreign, target_file_bytes=target_file_bytes)
         if time_column is not None and bucket_by_time is None:
             raise ConfigError("file sink: time_column needs bucket_by_time, the format of the folders")
         self._root = absolute(path)
         self._format: Format = format
-        self._partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        self._partition_by = names_of(partition_by)
         self._bucket_by_time = bucket_by_time
         self._time_column = time_column
         self._target_file_bytes = target_file_bytes
-        self._on_rewind = on_rewind
-        check_on_foreign(on_foreign)
-        self._on_foreign = on_foreign
         self._filesystem_options = dict(filesystem_options or {})
 
     @property
@@ -103,11 +99,6 @@ class FileSink:
     def path(self) -> str:
         """The absolute path or URL of the folder."""
         return self._root
-
-    @property
-    def global_committer(self) -> bool:
-        """One task renames files: the record of a checkpoint names those of all writers."""
-        return True
 
     def check(self, schema: pa.Schema | None) -> None:
         """Writes nothing.
@@ -126,12 +117,6 @@ class FileSink:
             )
         if schema is not None:
             check_schema(schema, self._format, self._buckets())
-
-    def appending(self) -> Self:
-        """See `unistream.port.sink.AppendsToForeign`."""
-        other = copy(self)
-        other._on_foreign = "append"
-        return other
 
     def check_new_line(self, lineage: str = "") -> None:
         """See `unistream.port.line.KeepsLine`."""

@@ -12,7 +12,6 @@ finished subtask have that subtask's own name, and are still to be committed.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
@@ -22,7 +21,8 @@ import pyarrow as pa
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import CorruptSnapshot, UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.base.limits import MIB, PARALLELISM_MAX
+from unistream.base.limits import PARALLELISM_MAX
+from unistream.connector.common import PartitionBuffers, count_sent
 from unistream.connector.file.partition_columns import remember
 from unistream.connector.file.sink_format import SUFFIXES, BucketAssigner, Format, check_schema, write_table
 from unistream.connector.file.sink_parts import (
@@ -34,10 +34,7 @@ from unistream.connector.file.sink_parts import (
 )
 from unistream.connector.file.sink_stage import FileStage
 from unistream.model.elements import Batch
-from unistream.model.metric_names import ROWS_SENT
 from unistream.port.sink import SinkContext
-
-BUFFERED_BYTES_MAX: Final = 128 * MIB  # of all buckets together; above it the largest is written to a file
 
 
 class FileWriterState(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,13 +63,11 @@ class FileSinkWriter:
         self._stage = stage
         self._format: Format = file_format
         self._buckets = buckets
-        self._target_bytes = target_bytes
         self._context: SinkContext | None = None
         self._name = 0
         self._owner = ""
         self._counter = 0
-        self._rows: dict[str, list[pa.RecordBatch]] = {}
-        self._bytes: dict[str, int] = {}
+        self._buffers = PartitionBuffers[str](target_bytes, self._write_out, cuts=True)
         self._staged: list[PartFile] = []
         self._fitting: pa.Schema | None = None
 
@@ -98,31 +93,13 @@ class FileSinkWriter:
             check_schema(schema, self._format, self._buckets)
             self._fitting = schema
         for bucket, records in self._buckets.split(batch):
-            self._add(bucket, records)
-        while sum(self._bytes.values()) > BUFFERED_BYTES_MAX:
-            self._write_out(max(self._bytes, key=self._bytes.__getitem__))
-
-    def _add(self, bucket: str, records: pa.RecordBatch) -> None:
-        """A file ends with the row that makes it large enough, as in Flink, which checks after every
-        record."""
-        while records.num_rows:
-            rows, size = self._rows.setdefault(bucket, []), records.nbytes
-            held = self._bytes.get(bucket, 0)
-            if held + size < self._target_bytes:
-                rows.append(records)
-                self._bytes[bucket] = held + size
-                return
-            count = rows_that_fill(records, self._target_bytes - held)
-            rows.append(records.slice(0, count))
-            self._write_out(bucket)
-            records = records.slice(count)
+            self._buffers.add(bucket, records)
 
     def flush(self, end_of_input: bool) -> None:
-        for bucket in list(self._rows):
-            self._write_out(bucket)
+        self._buffers.flush()
 
     def prepare_commit(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
-        assert not self._rows, "prepare_commit without flush"
+        assert not self._buffers, "prepare_commit without flush"
         if not self._staged:
             return ()
         committable = FileCommittable(root=self._root, files=tuple(self._staged))
@@ -139,12 +116,9 @@ class FileSinkWriter:
             self._stage.discard(file)
         self._stage.tidy()
         self._staged = []
-        self._rows.clear()
-        self._bytes.clear()
+        self._buffers.clear()
 
-    def _write_out(self, bucket: str) -> None:
-        batches = self._rows.pop(bucket)
-        self._bytes.pop(bucket, None)
+    def _write_out(self, bucket: str, batches: list[pa.RecordBatch]) -> None:
         try:
             table = pa.Table.from_batches(batches)
         except pa.ArrowInvalid as error:
@@ -159,8 +133,7 @@ class FileSinkWriter:
         self._staged.append(staged)
         crash_point("file.staged")
         assert self._context is not None, "write before open"
-        self._context.metrics.add(ROWS_SENT, table.num_rows)
-        self._context.metrics.add("numBytesSend", staged.size)
+        count_sent(self._context.metrics, table.num_rows, staged.size)
 
     def _remove_orphans(self, owner: str, counter: int) -> None:
         for file in list(self._stage.staged(owner)):
@@ -179,16 +152,3 @@ def _decode(content: bytes) -> FileWriterState:
         return _STATE.decode(content)
     except msgspec.MsgspecError as error:
         raise CorruptSnapshot(f"the state of a file sink's writer is unreadable: {error}") from error
-
-
-def rows_that_fill(records: pa.RecordBatch, room_bytes: int) -> int:
-    """The least number of first rows that take `room_bytes` of memory; all of them if they take less.
-
-    Dictionaries do not count: each piece has the whole of them, and one that is larger than a file would make
-    a file of each row.
-    """
-    if records.nbytes < room_bytes:
-        return int(records.num_rows)
-    shared = records.slice(0, 0).nbytes
-    counts = range(1, records.num_rows)
-    return 1 + bisect_left(counts, room_bytes, key=lambda count: records.slice(0, count).nbytes - shared)

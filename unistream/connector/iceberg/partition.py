@@ -37,6 +37,7 @@ from pyiceberg.types import DoubleType, IcebergType
 
 from unistream.base.errors import ConfigError
 from unistream.connector.common import by_values
+from unistream.connector.iceberg.stage import Key
 
 FIRST_FIELD_ID: Final = 1000  # of partition fields, by the specification
 FOLDER_CHARS_MAX: Final = 120  # of one value; file systems end at 255 bytes
@@ -47,9 +48,6 @@ _TIMES: Final = {
     "hour": HourTransform(),
 }
 _CALL: Final = re.compile(r"(bucket|truncate|years?|months?|days?|hours?)\((?:\s*(\d+)\s*,)?\s*(.+?)\s*\)")
-
-Key = tuple[Any, ...]
-"""Partition values, as Iceberg keeps them: dates and times are numbers."""
 
 
 def partition_spec(schema: Schema, partition_by: Sequence[str]) -> PartitionSpec:

@@ -25,9 +25,9 @@ from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.connector.common import DELETES
 from unistream.connector.common.columns_by_id import with_id
 from unistream.connector.iceberg.catalog import TableAddress, TableSettings, answering
-from unistream.connector.iceberg.partition import Key, Partitioner, check_readable
+from unistream.connector.iceberg.partition import Partitioner, check_readable
 from unistream.connector.iceberg.schema import changes, check_fits, file_schema, iceberg_schema
-from unistream.connector.iceberg.stage import StagedDataFile
+from unistream.connector.iceberg.stage import Key, StagedDataFile
 from unistream.connector.iceberg.table import IcebergSinkTable
 
 CODEC: Final = "write.parquet.compression-codec"

@@ -7,25 +7,24 @@ a date or time outside of the years 1 to 9999, which pyiceberg has no bounds of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pyarrow as pa
 
-from unistream.connector.common import beyond_years, reasons_of, uncastable
+from unistream.connector.common import ColumnsRowCheck, beyond_years
 from unistream.connector.iceberg.catalog import TableAddress
 from unistream.connector.iceberg.schema import file_schema, iceberg_schema
 from unistream.connector.iceberg.table import IcebergSinkTable
-from unistream.model.elements import Batch
 
 
-class IcebergRowCheck:
+class IcebergRowCheck(ColumnsRowCheck):
     """See `unistream.port.sink.RowCheck`."""
 
     def __init__(self, address: TableAddress, key: tuple[str, ...] = ()) -> None:
+        super().__init__(address.table, key)
         self._address = address
-        self._key = key
         self._optional: frozenset[str] = frozenset()
-        self._known: tuple[pa.Schema, pa.Schema] | None = None  # of the stream, and of files
+        self.without_nulls = f"is required in table {address.table}"
 
     def open(self) -> None:
         """Asks the catalog which columns may be null; a table that is made later is as the stream."""
@@ -34,20 +33,16 @@ class IcebergRowCheck:
                 fields = lake.table.schema().fields
                 self._optional = frozenset(field.name for field in fields if not field.required)
 
-    def refused(self, batch: Batch) -> Mapping[int, str]:
-        schema = batch.records.schema
-        if self._known is None or not self._known[0].equals(schema):
-            self._known = schema, file_schema(iceberg_schema(schema), schema)
-        columns = zip(batch.records.columns, self._known[1], strict=True)
-        return reasons_of(one for column, field in columns for one in self._reasons(column, field))
+    def _stored(self, schema: pa.Schema) -> pa.Schema:
+        return file_schema(iceberg_schema(schema), schema)
+
+    def _takes_null(self, field: pa.Field) -> bool:
+        return super()._takes_null(field) or field.name in self._optional
 
     def _reasons(self, column: pa.Array, field: pa.Field) -> Iterator[tuple[pa.Array, str]]:
-        name, table = field.name, self._address.table
-        if column.null_count and name in self._key:
-            yield column.is_null(), f"null in {name!r}, which is in the key of table {table}"
-        elif column.null_count and not field.nullable and name not in self._optional:
-            yield column.is_null(), f"null in {name!r}, which is required in table {table}"
-        if (bad := uncastable(column, field.type)) is not None:
-            yield bad, f"a value of {name!r} ({column.type}) that table {table} cannot hold as {field.type}"
+        yield from super()._reasons(column, field)
         if (bad := beyond_years(column)) is not None:
-            yield bad, f"a time in {name!r} outside of years 1 to 9999, which table {table} cannot hold"
+            yield (
+                bad,
+                f"a time in {field.name!r} outside of years 1 to 9999, which table {self._table} cannot hold",
+            )

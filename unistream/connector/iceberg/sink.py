@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -13,11 +12,12 @@ from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.secrets import Secret
 from unistream.connector.common import (
+    KeyedSink,
     OnRewind,
     check_condition,
     check_key,
-    check_sink_options,
     checked_upsert,
+    names_of,
 )
 from unistream.connector.iceberg.catalog import (
     FORMAT_VERSION,
@@ -31,7 +31,7 @@ from unistream.connector.iceberg.stage import TARGET_FILE_BYTES, decode_committa
 from unistream.connector.iceberg.writer import IcebergWriter
 from unistream.model.expression import Expression, as_arrow
 from unistream.model.lineage import LineageDataset
-from unistream.port.line import LineCommit, OnForeign, check_on_foreign
+from unistream.port.line import LineCommit, OnForeign
 from unistream.port.sink import Committer, RowCheck, SinkWriter, TableDescription
 
 Mode: TypeAlias = Literal["append", "upsert", "overwrite-partitions"]
@@ -40,7 +40,7 @@ MODES: Final[tuple[Mode, ...]] = ("append", "upsert", "overwrite-partitions")
 EVOLUTIONS: Final[tuple[SchemaEvolution, ...]] = ("refuse", "add")
 
 
-class IcebergSink:
+class IcebergSink(KeyedSink):
     """Writes the stream to an Iceberg table: one snapshot for each checkpoint, visible once it is complete.
 
     Args:
@@ -108,8 +108,12 @@ class IcebergSink:
         target_file_bytes: int = TARGET_FILE_BYTES,
     ) -> None:
         require("iceberg", "IcebergSink")
-        if mode not in MODES:
-            raise ConfigError(f"Iceberg sink: mode must be one of {', '.join(MODES)}, not {mode!r}")
+        super().__init__(
+            checked_upsert("an Iceberg sink", mode, MODES, key, delete_when),
+            on_rewind=on_rewind,
+            on_foreign=on_foreign,
+            target_file_bytes=target_file_bytes,
+        )
         if schema_evolution not in EVOLUTIONS:
             raise ConfigError(
                 f"Iceberg sink: schema_evolution must be 'refuse' or 'add', not {schema_evolution!r}"
@@ -119,20 +123,15 @@ class IcebergSink:
             raise ConfigError(
                 f"Iceberg sink: table property {FORMAT_VERSION!r} must be 1 or 2, not {version!r}"
             )
-        self._upsert = checked_upsert("an Iceberg sink", mode, key, delete_when)
         self._delete_when = as_arrow(delete_when)
-        check_sink_options(target_file_bytes, on_rewind)
-        check_on_foreign(on_foreign)
         self._address = checked_address(catalog, table, catalog_properties or {})
         self._mode: Mode = mode
         self._settings = TableSettings(
-            partition_by=(partition_by,) if isinstance(partition_by, str) else tuple(partition_by),
+            partition_by=names_of(partition_by),
             create=create,
             add_columns=schema_evolution == "add",
             table_properties={name: str(value) for name, value in (table_properties or {}).items()},
         )
-        self._on_rewind: OnRewind = on_rewind
-        self._on_foreign: OnForeign = on_foreign
         self._target_file_bytes = target_file_bytes
 
     def __repr__(self) -> str:
@@ -141,11 +140,6 @@ class IcebergSink:
     @property
     def name(self) -> str:
         return f"Iceberg: {self._address.table}"
-
-    @property
-    def global_committer(self) -> bool:
-        """One snapshot has the files of all writers."""
-        return True
 
     @property
     def records_positions(self) -> bool:
@@ -207,21 +201,10 @@ class IcebergSink:
             where = f"table {self._address.table}"
             check_rewritable(where, table_columns(where, table.schema()).unreadable)
 
-    def appending(self) -> Self:
-        """See `unistream.port.sink.AppendsToForeign`."""
-        other = copy(self)
-        other._on_foreign = "append"
-        return other
-
     @property
     def replaces_rows(self) -> bool:
         """See `unistream.port.sink.ReplacesRows`."""
         return self._mode != "append"
-
-    @property
-    def row_key(self) -> tuple[str, ...]:
-        """See `unistream.port.sink.ReplacesByKey`."""
-        return () if self._upsert is None else self._upsert.key
 
     def check_new_line(self, lineage: str = "") -> None:
         """See `unistream.port.line.KeepsLine`."""

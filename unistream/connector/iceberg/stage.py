@@ -6,7 +6,7 @@ pyiceberg, so that what a savepoint lists can be looked at without it.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -17,6 +17,9 @@ from unistream.connector.iceberg.catalog import TableAddress
 
 TARGET_FILE_BYTES: Final = 64 * MIB
 COMMITTABLE_FORMAT: Final = 2  # since 2: upsert
+
+Key: TypeAlias = tuple[Any, ...]
+"""Partition values, as Iceberg keeps them: dates and times are numbers."""
 
 
 class StagedDataFile(msgspec.Struct, frozen=True, kw_only=True):

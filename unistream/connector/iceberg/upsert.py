@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 from unistream.base.errors import ConfigError
 from unistream.connector.common import (
     DELETES,
+    PartitionBuffers,
     RowFilter,
     Upsert,
     checked_filter,
@@ -37,7 +38,6 @@ from unistream.connector.common import (
     lenient,
 )
 from unistream.connector.common.columns_by_id import id_of, plain_schema
-from unistream.connector.iceberg.buffers import Key, PartitionBuffers
 from unistream.connector.iceberg.catalog import TableAddress
 from unistream.connector.iceberg.plan import DELETES_FIELD, WritePlan
 from unistream.connector.iceberg.record import BRANCH
@@ -53,7 +53,7 @@ from unistream.connector.iceberg.source_split import (
 )
 from unistream.connector.iceberg.source_storage import LakeFiles
 from unistream.connector.iceberg.source_table import IcebergSourceTable
-from unistream.connector.iceberg.stage import IcebergCommittable, StagedDataFile
+from unistream.connector.iceberg.stage import IcebergCommittable, Key, StagedDataFile
 
 LISTED_MAX: Final = 200  # keys by which files are chosen one by one; more: by the least and the greatest one
 

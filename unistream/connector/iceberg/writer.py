@@ -3,8 +3,6 @@ others are staged together, in their order: to which partitions they go is seen 
 
 from __future__ import annotations
 
-import re
-import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -16,19 +14,21 @@ from unistream.base.crash_points import crash_point
 from unistream.base.errors import UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.connector.common import (
+    PartitionBuffers,
     Upsert,
     changed_target,
     check_keys,
+    columns_text,
+    count_sent,
     decode_formatted,
     deletes,
     overwrites_once,
+    staged_name,
     with_deletes,
 )
-from unistream.connector.iceberg.buffers import Key, PartitionBuffers
 from unistream.connector.iceberg.catalog import TableAddress, TableSettings
-from unistream.connector.iceberg.stage import IcebergCommittable, StagedDataFile, encode_committable
+from unistream.connector.iceberg.stage import IcebergCommittable, Key, StagedDataFile, encode_committable
 from unistream.model.elements import Batch
-from unistream.model.metric_names import ROWS_SENT
 from unistream.port.sink import SinkContext
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class IcebergWriter:
         self._source_schema: pa.Schema | None = None
         self._plan_for: Callable[..., WritePlan] | None = None
         self._plan: WritePlan | None = None
-        self._buffers = PartitionBuffers(target_file_bytes, self._write_out)
+        self._buffers = PartitionBuffers[Key](target_file_bytes, self._write_out)
         self._staged: list[StagedDataFile] = []
 
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
@@ -164,7 +164,7 @@ class IcebergWriter:
                 return self._plan
             raise UserCodeError(
                 f"table {self._address.table}: the stream's schema changed from "
-                f"{_brief(self._source_schema)} to {_brief(schema)}"
+                f"{columns_text(self._source_schema)} to {columns_text(schema)}"
             )
         gone = None
         if self._known is not None:
@@ -178,25 +178,13 @@ class IcebergWriter:
         return self._plan
 
     def _write_out(self, key: Key, batches: list[pa.RecordBatch]) -> None:
-        plan, name = self._plan, self._file_name()
+        plan, name = self._plan, staged_name(self._opened())
         assert plan is not None, "rows have a plan"
         file = plan.write(key, batches, name) if self._upsert is None else plan.stage(batches, name)
         self._staged.append(file)
         crash_point("iceberg.staged")
-        metrics = self._opened().metrics
-        metrics.add(ROWS_SENT, file.rows)
-        metrics.add("numBytesSend", file.size)
-
-    def _file_name(self) -> str:
-        """The name of a staged file, unique among all attempts."""
-        context = self._opened()
-        uid = re.sub(r"[^A-Za-z0-9-]", "-", context.sink_uid)[:64]
-        return f"{uid}-{context.index}-{context.attempt.attempt}-{uuid.uuid4().hex}.parquet"
+        count_sent(self._opened().metrics, file.rows, file.size)
 
     def _opened(self) -> SinkContext:
         assert self._context is not None, "the writer is not open"
         return self._context
-
-
-def _brief(schema: pa.Schema) -> str:
-    return "(" + ", ".join(f"{field.name} {field.type}" for field in schema) + ")"

@@ -11,6 +11,7 @@ import pyarrow as pa
 from unistream.base.config import DurationLike, duration_ms
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
+from unistream.connector.common import columns_text
 from unistream.connector.simple.splits import NEW_SPLITS
 from unistream.model.columns.given_schema import as_schema
 from unistream.port.source import ReaderContext
@@ -108,8 +109,8 @@ def check_rows(where: str, records: object, schema: pa.Schema) -> None:
         )
     if records.num_rows and not records.schema.equals(schema):
         raise ConfigError(
-            f"{where}: poll returned rows with the columns {columns_of(records.schema)}, and the schema of "
-            f"the source has {columns_of(schema)}"
+            f"{where}: poll returned rows with the columns {columns_text(records.schema)}, and the schema of "
+            f"the source has {columns_text(schema)}"
         )
 
 
@@ -151,16 +152,6 @@ def described(given: object) -> str:
         return "None"
     if isinstance(given, pa.Table | pa.RecordBatch | pa.Schema):
         schema = given if isinstance(given, pa.Schema) else given.schema
-        return f"{type(given).__name__} {columns_of(schema):.200}"
+        return f"{type(given).__name__} {columns_text(schema):.200}"
     text = " ".join(repr(given).split())
     return f"{type(given).__name__} {text:.80}"
-
-
-def columns_of(schema: pa.Schema) -> str:
-    """The columns of a schema, with their types.
-
-    >>> columns_of(pa.schema([("n", pa.int64())]))
-    '(n int64)'
-    """
-    nulls = {True: "", False: " not null"}
-    return "(" + ", ".join(f"{one.name} {one.type}{nulls[one.nullable]}" for one in schema) + ")"

@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
-from unistream.connector.common import PlainSink, PlainWriter
+from unistream.connector.common import PlainSink, PlainWriter, count_sent
 from unistream.model.elements import Batch
-from unistream.model.metric_names import ROWS_SENT
 from unistream.port.sink import SinkContext, SinkWriter
 
 
@@ -96,8 +95,7 @@ class SimpleWriter(PlainWriter):
         if not batch.num_rows:
             return
         self.sink.write(batch.records)
-        self._context.metrics.add(ROWS_SENT, batch.num_rows)
-        self._context.metrics.add("numBytesSend", batch.nbytes)
+        count_sent(self._context.metrics, batch.num_rows, batch.nbytes)
 
     def flush(self, end_of_input: bool) -> None:
         self.sink.flush()

@@ -6,15 +6,14 @@ SqlSink("postgresql+psycopg://flights@localhost/lake", "delays", mode="upsert", 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
 from unistream.base.config import DurationLike, duration_ms
 from unistream.base.errors import ConfigError
 from unistream.base.secrets import Secret, has_reference
-from unistream.connector.common import OnRewind, check_condition, check_delete_when, check_on_rewind
+from unistream.connector.common import KeyedSink, OnRewind, check_condition, checked_upsert
 from unistream.connector.sql.columns import sql_type
 from unistream.connector.sql.committer import SqlCommitter
 from unistream.connector.sql.database import SinkDatabase, dataset_of, parsed
@@ -30,7 +29,7 @@ from unistream.connector.sql.trial import explain_commit
 from unistream.connector.sql.writer import SqlWriter
 from unistream.model.expression import Expression, as_arrow
 from unistream.model.lineage import LineageDataset
-from unistream.port.line import LineCommit, OnForeign, check_on_foreign
+from unistream.port.line import LineCommit, OnForeign
 from unistream.port.sink import Committer, RowCheck, SinkWriter
 
 Mode: TypeAlias = Literal["append", "upsert"]
@@ -41,7 +40,7 @@ COMMIT_TIMEOUT: Final = "120 s"
 COMMIT_TIMEOUT_MS_MAX: Final = 2**31 - 1  # of PostgreSQL
 
 
-class SqlSink:
+class SqlSink(KeyedSink):
     """Writes rows to a table of PostgreSQL or SQLite. Readers see the rows of a checkpoint at once, when it
     is complete.
 
@@ -86,17 +85,14 @@ class SqlSink:
         on_rewind: OnRewind = "refuse",
         on_foreign: OnForeign = "refuse",
     ) -> None:
-        if mode not in MODES:
-            raise ConfigError(f"SQL sink: mode must be one of {', '.join(MODES)}, not {mode!r}")
-        self._key = (key,) if isinstance(key, str) else tuple(key)
-        if bool(self._key) is not (mode == "upsert"):
-            raise ConfigError("SQL sink: mode='upsert' needs a key, and mode='append' has none")
-        check_delete_when(delete_when, self._key)
+        super().__init__(
+            checked_upsert("a SQL sink", mode, MODES, key, delete_when),
+            on_rewind=on_rewind,
+            on_foreign=on_foreign,
+        )
         self._delete_when = as_arrow(delete_when)
-        check_on_rewind(on_rewind)
         if batch_rows < 1:
             raise ConfigError(f"SQL sink: batch_rows must be at least 1, not {batch_rows}")
-        check_on_foreign(on_foreign)
         schema, dot, name = table.rpartition(".")
         if dot and not (schema and name):
             raise ConfigError(f"SQL sink: table is 'name' or 'schema.name', not {table!r}")
@@ -109,13 +105,11 @@ class SqlSink:
         self._table = SqlTable(
             url=url,
             target=self._target,
-            key=self._key,
+            key=self.row_key,
             create=create,
             commit_timeout_ms=_checked_timeout(commit_timeout),
         )
         self._batch_rows = batch_rows
-        self._on_rewind: OnRewind = on_rewind
-        self._on_foreign: OnForeign = on_foreign
 
     def __repr__(self) -> str:
         return f"SqlSink(table={str(self._target)!r})"
@@ -123,11 +117,6 @@ class SqlSink:
     @property
     def name(self) -> str:
         return f"SQL: {self._target}"
-
-    @property
-    def global_committer(self) -> bool:
-        """One transaction has the rows of all writers."""
-        return True
 
     def lineage_datasets(self) -> list[LineageDataset]:
         """See `unistream.port.lineage`."""
@@ -164,17 +153,17 @@ class SqlSink:
             raise ConfigError(
                 f"SQL sink: table {self._target} has no column {missing[0]!r}; it has {', '.join(found)}"
             )
-        if self._key and set(self._key) not in database.keys(self._target):
+        if self.row_key and set(self.row_key) not in database.keys(self._target):
             raise ConfigError(
                 f"SQL sink: table {self._target} has no primary key or unique constraint of "
-                f"{', '.join(self._key)}, by which mode='upsert' finds rows"
+                f"{', '.join(self.row_key)}, by which mode='upsert' finds rows"
             )
         if schema is not None:
             check_types(self._target, schema, found, strict=database.is_strict(self._target))
-            explain_commit(database, self._target, schema, self._key)
+            explain_commit(database, self._target, schema, self.row_key)
 
     def _check_columns(self, schema: pa.Schema) -> None:
-        for name in self._key:
+        for name in self.row_key:
             if name not in schema.names:
                 raise ConfigError(f"SQL sink: there is no column {name!r} among {', '.join(schema.names)}")
         for field in schema:
@@ -185,21 +174,10 @@ class SqlSink:
             sql_type(field.name, field.type)
         check_condition(self._delete_when, schema)
 
-    def appending(self) -> Self:
-        """See `unistream.port.sink.AppendsToForeign`."""
-        other = copy(self)
-        other._on_foreign = "append"
-        return other
-
     @property
     def replaces_rows(self) -> bool:
         """See `unistream.port.sink.ReplacesRows`."""
-        return bool(self._key)
-
-    @property
-    def row_key(self) -> tuple[str, ...]:
-        """See `unistream.port.sink.ReplacesByKey`."""
-        return self._key
+        return bool(self.row_key)
 
     def check_new_line(self, lineage: str = "") -> None:
         """See `unistream.port.line.KeepsLine`."""

@@ -18,9 +18,9 @@ import pytest
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable, UserCodeError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
+from unistream.connector.common import rows_that_fill
 from unistream.connector.file import FileSink
 from unistream.connector.file.listing import list_files
-from unistream.connector.file.sink_writer import rows_that_fill
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, SinkContext

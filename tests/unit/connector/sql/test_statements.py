@@ -36,8 +36,8 @@ URL = "sqlite:////tmp/never-made.db"
     [
         ({"mode": "replace"}, "mode must be one of append, upsert, not 'replace'"),
         ({"mode": "upsert"}, "mode='upsert' needs a key"),
-        ({"key": "id"}, "mode='append' has none"),
-        ({"on_rewind": "ask"}, "on_rewind must be refuse or allow_duplicates, not 'ask'"),
+        ({"key": "id"}, "a SQL sink with mode='upsert' needs a key, and with any other mode has none"),
+        ({"on_rewind": "ask"}, "on_rewind must be 'refuse' or 'allow_duplicates', not 'ask'"),
         ({"on_foreign": "ask"}, "on_foreign"),
         ({"batch_rows": 0}, "batch_rows must be at least 1, not 0"),
         ({"table": ""}, "'' is not the name of a table of yours"),
