@@ -138,8 +138,10 @@ def _rows(info: JobInfo) -> Iterator[tuple[str, Cell]]:
     parts = [f"{several(committed, 'row')} committed"] if committed is not None else []
     if written is not None and info.restarts:
         parts.append(f"{count(written)} written{again}")
-    elif written is not None and not info.is_terminal and written > (committed or 0):
-        parts.append(f"{count(written - (committed or 0))} rows not committed yet")
+    elif written is not None and committed is None:
+        parts.append(f"{several(written, 'row')} given to sinks")  # of which some commit nothing, ever
+    elif written is not None and committed is not None and not info.is_terminal and written > committed:
+        parts.append(f"{count(written - committed)} rows not committed yet")
     if parts:
         yield "written", ", ".join(parts)
 

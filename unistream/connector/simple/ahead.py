@@ -14,7 +14,7 @@ from unistream.connector.simple.polls import NewSplits, Polled, Polls, Turn, Wai
 from unistream.port.metrics import Metrics
 
 READY_MAX: Final = 2  # batches that wait for the task; after a failure they are polled again
-CLOSE_TIMEOUT_S: Final = 10.0  # a poll that waits longer is left alone: the thread is a daemon
+CLOSE_TIMEOUT_S: Final = 3.0  # a poll that waits longer is left alone: the thread is a daemon
 
 _log = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError
 from unistream.connector.common import PlainSink, PlainWriter, count_sent
 from unistream.model.elements import Batch
+from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.port.sink import SinkContext, SinkWriter
 
 
@@ -26,6 +27,8 @@ class SimpleSink(PlainSink):
 
     Attributes:
         name: Name of the sink; that of the class, unless it is given.
+        address: URI of what it writes, such as ``https://hooks.example.org/prices``, without secrets: for the
+            lineage and for Dagster, and ``-s latest`` finds the last job by it. Empty: nobody knows.
 
     >>> class Kept(SimpleSink):
     ...     def __init__(self):
@@ -41,6 +44,7 @@ class SimpleSink(PlainSink):
     """
 
     name: str = "simple"
+    address: str = ""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -74,6 +78,10 @@ class SimpleSink(PlainSink):
         ConfigError if they do not fit."""
         if type(self).write is SimpleSink.write:
             raise ConfigError(f"sink {self.name}: {type(self).__name__} has no method write(rows)")
+
+    def lineage_datasets(self) -> list[LineageDataset]:
+        """See `unistream.port.lineage`."""
+        return [dataset_at(self.address)] if self.address else []
 
     def create_writer(self) -> SinkWriter:
         return SimpleWriter(copy.copy(self))

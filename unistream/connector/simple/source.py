@@ -23,6 +23,7 @@ from unistream.connector.simple.author import Intervals, checked_schema, named_s
 from unistream.connector.simple.reader import PollingReader
 from unistream.connector.simple.splits import CONNECTOR
 from unistream.model.graph import SourceInfo
+from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.port.source import ReaderContext, SourceReader
 
 
@@ -49,6 +50,7 @@ class PollingSource:
 
     Attributes:
         name: Name of the source; that of the class, unless it is given.
+        address: URI of what it reads, without secrets, for the lineage and for Dagster. Empty: nobody knows.
         schema: Columns of the rows; each source must have it.
         bounded: True: each split has an end.
         interval: Time between two polls of a split, such as ``"10 s"``; at least 10 ms.
@@ -73,6 +75,7 @@ class PollingSource:
     """
 
     name: str = "polling"
+    address: str = ""
     schema: pa.Schema = cast(pa.Schema, _NoSchema())
     bounded: bool = False
     interval: DurationLike = "1 s"
@@ -134,6 +137,10 @@ class PollingSource:
             ) from error
         options: dict[str, object] = {"splits": names, "grows": not self.bounded}
         return SourceInfo(connector=CONNECTOR, options=options, bounded=self.bounded, pull=self.bounded)
+
+    def lineage_datasets(self) -> list[LineageDataset]:
+        """See `unistream.port.lineage`."""
+        return [dataset_at(self.address)] if self.address else []
 
     def create_reader(self) -> SourceReader:
         return PollingReader(copy.copy(self))

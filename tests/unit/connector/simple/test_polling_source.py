@@ -13,12 +13,15 @@ import pytest
 
 import unistream as us
 from tests.eventually import eventually
+from unistream.base.limits import MAX_WATERMARK
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.simple.polls import Polls, Wait
+from unistream.model.elements import Watermark
 from unistream.model.splits import KnownSplits
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows, SplitFinished
 from unistream.testing import PollingSourceHarness
 from unistream.testing.harness.operators import CountingMetrics
+from unistream.worker.task.split_watermarks import SplitWatermarks
 
 SCHEMA = pa.schema([("id", pa.int64())])
 ROWS = 6
@@ -118,6 +121,15 @@ def test_what_is_built_anew_finds_no_split_again() -> None:
     first = discovery.find(None).splits
     assert [split.id for split in first] == ["a", "b", "~new splits"]
     assert discovery.find(KnownSplits(ids=frozenset(split.id for split in first))).splits == ()
+
+
+def test_splits_that_are_not_there_yet_hold_back_no_watermark() -> None:
+    watermarks = SplitWatermarks(us.WatermarkStrategy.for_monotonous_timestamps())
+    for split in create_discovery(Pages("a").info()).discover():
+        watermarks.add(split, 0)
+    watermarks.limit(MAX_WATERMARK)
+    watermarks.on_rows("a", 1_000, 0)
+    assert watermarks.on_interval(0) == [Watermark(999)]
 
 
 @pytest.mark.parametrize(

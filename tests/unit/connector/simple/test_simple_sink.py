@@ -120,3 +120,15 @@ def test_an_error_of_the_author_fails_the_task_as_it_is() -> None:
 
     with SimpleSinkHarness(Broken()) as harness, pytest.raises(OSError, match="the hook is gone"):
         harness.write([{"id": 1}])
+
+
+def test_its_address_is_in_the_lineage() -> None:
+    class Hook(Queue):
+        address = "https://user:secret@hooks.example.org/prices"
+
+    env = us.Environment()
+    env.from_collection([{"id": 1}]).sink_to(Hook()).uid("hook")
+    env.from_collection([{"id": 1}]).sink_to(Queue()).uid("queue")
+    hook, queue = env.lineage().sinks
+    assert [one.uri for one in hook.datasets] == ["https://hooks.example.org/prices"]
+    assert queue.datasets == ()
