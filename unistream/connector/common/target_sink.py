@@ -16,7 +16,7 @@ OnRewind = Literal["refuse", "allow_duplicates"]
 def check_on_rewind(on_rewind: str) -> None:
     """Raises ConfigError: it is no `OnRewind`."""
     if on_rewind not in (choices := get_args(OnRewind)):
-        raise ConfigError(f"on_rewind must be {' or '.join(choices)}, not {on_rewind!r}")
+        raise ConfigError(f"on_rewind must be {' or '.join(map(repr, choices))}, not {on_rewind!r}")
 
 
 class TargetSink:
