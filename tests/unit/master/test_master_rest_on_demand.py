@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import socket
 import threading
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -60,7 +61,8 @@ def test_a_server_that_cannot_be_made_is_logged_and_its_client_is_refused(
 
     listener = Listener("127.0.0.1", 0)
     with ServedOnDemand(listener, broken):
-        socket.create_connection(("127.0.0.1", listener.port), WAIT_S).close()
+        with suppress(ConnectionResetError):  # it may be refused before it knows that it is connected
+            socket.create_connection(("127.0.0.1", listener.port), WAIT_S).close()
         eventually(lambda: "event=rest_not_served" in caplog.text, "it is logged", WAIT_S)
         assert "No module named 'fastapi'" in caplog.text
         with pytest.raises(httpx.TransportError):
