@@ -207,13 +207,16 @@ def static(_: Path) -> Source:
 
 
 class Pages(PollingSource):
-    """Of an author: pages of a split, which has a third of the rows."""
+    """Of an author: pages of a split, which begins at the row of its name and has 2,000 at most."""
 
     schema = table().schema
     bounded = True
 
+    def __init__(self, *firsts: int) -> None:
+        self.firsts = firsts
+
     def splits(self) -> list[str]:
-        return ["0", "2000", "4000"]
+        return [str(first) for first in self.firsts]
 
     def poll(self, split: str, position: int | None) -> tuple[pa.RecordBatch | None, int | None]:
         first = int(split) if position is None else position
@@ -223,7 +226,7 @@ class Pages(PollingSource):
 
 
 def polling(_: Path) -> Source:
-    return Pages()
+    return Pages(0, 2000, 4000)
 
 
 def delta(folder: Path) -> Source:
@@ -299,6 +302,11 @@ def hybrid_derived(_: Path) -> Source:
         switch="last-event-time",
         timestamp_column="at",
     )
+
+
+def hybrid_polling(_: Path) -> Source:
+    """Pages, and then pages."""
+    return HybridSource(Pages(0, 2000), Pages(4000))
 
 
 def on_s3(folder: Path) -> str:
@@ -384,7 +392,7 @@ def kafka_topics(kafka: str) -> Source:
     )
 
 
-HYBRID = [hybrid_pulled, hybrid_pushed, hybrid_derived]
+HYBRID = [hybrid_pulled, hybrid_pushed, hybrid_derived, hybrid_polling]
 DELTA = [delta, delta_filtered]
 FILES = [parquet, json_lines, csv_whole, csv_ranges]
 ICEBERG = [iceberg, iceberg_deleted]

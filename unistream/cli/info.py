@@ -177,7 +177,7 @@ def _tables(info: JobInfo) -> Iterator[tuple[str, Cell]]:
         said = (
             UNKNOWN if sink is None else f"{several(sink.rows, 'row')} in {several(sink.commits, 'commit')}"
         )
-        said = "nothing committed yet" if sink is None and not info.incomplete else said
+        said = "no commits so far" if sink is None and not info.incomplete else said
         yield "sink", f"{uid}: {said}" + ("" if sink is None else version_of(sink))
         for uri in info.writes.get(uid, ()):  # type: ignore[call-overload]
             yield "", uri
