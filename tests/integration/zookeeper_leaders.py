@@ -17,6 +17,7 @@ from unistream.base.clock import Clock
 from unistream.base.config import Configuration
 from unistream.core.leadership import NodeFirst
 from unistream.ha.zookeeper import ZooKeeperElection, ZooKeeperSettings, zookeeper_settings
+from unistream.ha.zookeeper.election import election_ports
 from unistream.ha.zookeeper.client import ZooKeeperClient
 from unistream.ha.zookeeper.fence import Fence
 from unistream.ha.zookeeper.folder import prepare
@@ -133,6 +134,6 @@ def contending(
 ) -> Iterator[tuple[ZooKeeperElection, Recorder]]:
     """A contender that takes part until the end of the block."""
     recorder = Recorder()
-    with ZooKeeperElection(settings, clock) as election:
+    with ZooKeeperElection(settings, election_ports(settings, clock)) as election:
         election.start(recorder)
         yield election, recorder

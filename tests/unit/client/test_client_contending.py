@@ -10,7 +10,7 @@ import pytest
 from tests.eventually import eventually
 from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, UnistreamError, Unreachable
 from unistream.base.ids import LeaderEpoch
-from unistream.client.embedded.contending import Contending, Term
+from unistream.client.embedded.contending import Contending, OnEnd, Term
 from unistream.port.ha import Contender, LeaderInfo
 
 
@@ -85,11 +85,9 @@ class Leader:
         self._log = log
         self._epoch = epoch
 
-    def step_down(self, reason: str) -> None:
-        self._log.append(f"{self._epoch} steps down: {reason}")
-
-    def close(self) -> None:
-        self._log.append(f"{self._epoch} closes")
+    def end(self, reason: str | None, on_end: OnEnd) -> None:
+        self._log.append(f"{self._epoch} closes" if reason is None else f"{self._epoch} steps down: {reason}")
+        on_end(None)
 
 
 def contending(election: Election, leaders: Leaders) -> Contending:
@@ -122,6 +120,48 @@ def test_one_of_several_leads_steps_down_and_leads_again() -> None:
             eventually(awaits(leaders.log, f"{epoch} steps down: lost"), "it leads no more")
     assert len(leaders.log) == 4
     assert election.closed == 1
+
+
+class SlowLeader:
+    """Its end is over when the test says so."""
+
+    def __init__(self, log: list[str], epoch: int) -> None:
+        self._log = log
+        self._epoch = epoch
+        self.ends: list[OnEnd] = []
+
+    def end(self, reason: str | None, on_end: OnEnd) -> None:
+        self._log.append(f"{self._epoch} begins to end")
+        self.ends.append(on_end)
+
+
+def test_a_term_begins_when_nothing_is_left_of_the_one_before_it() -> None:
+    election, log = Election(), list[str]()
+    leaders: list[SlowLeader] = []
+
+    def begin(term: Term) -> SlowLeader:
+        log.append(f"{term.store.epoch} leads")
+        leaders.append(SlowLeader(log, term.store.epoch))
+        return leaders[-1]
+
+    with Contending(election, begin, lambda _: None) as contender:
+        contender.start()
+        election.grant()
+        eventually(awaits(log, "1 leads"), "it leads")
+        election.revoke()
+        election.grant()
+        eventually(awaits(log, "1 begins to end"), "it leads no more")
+        [first] = leaders
+        first.ends.pop()(None)
+        eventually(awaits(log, "2 leads"), "it leads again")
+        left = contender.leave()
+        eventually(awaits(log, "2 begins to end"), "it leaves")
+        assert not left.done()
+        leaders[-1].ends.pop()(RuntimeError("a server did not end"))
+        with pytest.raises(RuntimeError, match="did not end"):
+            contender.close()
+        assert left.done()
+    assert log == ["1 leads", "1 begins to end", "2 leads", "2 begins to end"]
 
 
 def test_a_standby_ends() -> None:

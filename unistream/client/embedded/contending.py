@@ -4,21 +4,27 @@
     revoked ──► it steps down: jobs are left to the next leader, workers and servers end
                 └──► standby, until it is granted again
 
-One thread. Suspensions are seen by the loops of the master themselves (`master.leadership`).
+One thread, an `EventLoop`: a simulation has this same shell act in its own time. A term begins once nothing
+is left of the one before it, as in Flink's DefaultDispatcherRunner and Curator's LeaderSelector. Suspensions
+are seen by the loops of the master themselves (`master.leadership`).
 """
 
 from __future__ import annotations
 
 import logging
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Protocol
 
+from unistream.base.clock import SystemClock
 from unistream.base.closing import Closing
 from unistream.base.errors import Fenced, OutcomeUnknown, Transient, UnistreamError
+from unistream.ha.event_thread import EventThread
 from unistream.master.store import Leadership
+from unistream.port.event_loop import EventLoop
 from unistream.port.ha import HaStore, LeaderElection
 
 RETRY_S: Final = 1.0
@@ -26,15 +32,16 @@ JOIN_TIMEOUT_S: Final = 120.0  # above what a leader needs to end its jobs and w
 
 logger = logging.getLogger(__name__)
 
+OnEnd = Callable[[Exception | None], None]
+"""Called once nothing is left of a leader, with what went wrong in that; from any thread."""
+
 
 class Leader(Protocol):
     """What a process has only while it leads: `LeaderProcess`."""
 
-    def step_down(self, reason: str) -> None:
-        """Ends it; its jobs go on elsewhere."""
-
-    def close(self) -> None:
-        """Ends it; its jobs are suspended."""
+    def end(self, reason: str | None, on_end: OnEnd) -> None:
+        """Ends it. `reason`: why it leads no more, and its jobs go on elsewhere; None: its jobs are
+        suspended. `on_end` may be called before this returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,11 @@ class Term:
 
     store: HaStore
     leadership: Leadership
-    over: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def is_over(self) -> bool:
+        """It was revoked."""
+        return self.leadership.over is not None
 
 
 Begin = Callable[[Term], Leader]
@@ -57,18 +68,28 @@ class Contending(Closing):
         election: Closed with this.
         begin: Makes the leader; called on the thread of this, or by `start`.
         on_failure: Called with an error that no repetition mends; the process has to end.
+        loop: The thread of this; None: one of its own.
     """
 
     def __init__(
-        self, election: LeaderElection, begin: Begin, on_failure: Callable[[UnistreamError], None]
+        self,
+        election: LeaderElection,
+        begin: Begin,
+        on_failure: Callable[[UnistreamError], None],
+        loop: EventLoop | None = None,
     ) -> None:
         self._election = election
         self._begin = begin
         self._on_failure = on_failure
-        self._terms: queue.SimpleQueue[Term | None] = queue.SimpleQueue()
+        self._loop = loop or EventThread("leadership", SystemClock())
+        self._granted: deque[Term] = deque()  # not begun
         self._current: Term | None = None  # written by the election's thread
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._term: Term | None = None  # that begins, leads or ends
+        self._leader: Leader | None = None  # of that term, once it has begun
+        self._is_started = False
+        self._is_ending = False
+        self._is_leaving = False
+        self._left: Future[None] = Future()
         self._failure: Exception | None = None  # of the end of the last leader
 
     def start(self) -> None:
@@ -78,22 +99,26 @@ class Contending(Closing):
             UnistreamError: of the election, or of `begin` in an election that grants at once.
         """
         self._election.start(self)
-        first = None if self._terms.empty() else self._terms.get()
-        leader = None if first is None else self._attempt(first)
-        thread = threading.Thread(target=self._run, args=(first, leader), name="leadership", daemon=True)
-        thread.start()
-        self._thread = thread
+        if self._granted:
+            self._term = self._granted.popleft()
+            self._leader = self._attempt(self._term)
+        self._is_started = True
+        self._loop.start()
+
+    def leave(self) -> Future[None]:
+        """Begins to end the leader, which suspends its jobs; no other one begins. Done when nothing is left
+        of it; the election goes on until `close`."""
+        self._is_leaving = True
+        if self._is_started:
+            self._loop.call_soon(self._go_on)
+        elif not self._left.done():
+            self._left.set_result(None)
+        return self._left
 
     def close(self) -> None:
         """Ends the leader, which suspends its jobs, then leaves the election. Safe to repeat. Raises what
         went wrong in that, at the end."""
-        self._closing.set()
-        self._terms.put(None)
-        current = self._current
-        if current is not None:
-            current.over.set()
-        if self._thread is not None:
-            self._thread.join(JOIN_TIMEOUT_S)
+        wait([self.leave()], JOIN_TIMEOUT_S)
         self._election.close()
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -104,7 +129,8 @@ class Contending(Closing):
     def granted(self, store: HaStore) -> None:
         term = Term(store, Leadership(store))
         self._current = term
-        self._terms.put(term)
+        self._granted.append(term)
+        self._loop.call_soon(self._go_on)
 
     def suspended(self) -> None:
         logger.warning("event=leadership_suspended: nothing is decided until the service answers again")
@@ -117,48 +143,61 @@ class Contending(Closing):
         current, self._current = self._current, None
         if current is not None:
             current.leadership.end(reason)
-            current.over.set()
+            self._loop.call_soon(self._go_on)
 
     # --- the own thread ---------------------------------------------------------------------------
 
-    def _run(self, term: Term | None, leader: Leader | None) -> None:
-        while not self._closing.is_set():
-            if term is not None:
-                self._serve(term, leader)
-            term, leader = self._terms.get(), None
-
-    def _serve(self, term: Term, leader: Leader | None) -> None:
-        """Leads from the grant to the end of leadership, on the term's thread."""
-        leader = leader or self._begun(term)
-        if leader is None:
+    def _go_on(self) -> None:
+        """Does what is due: the end of a term, then the beginning of the next one."""
+        if self._is_ending:
             return
-        term.over.wait()
-        try:
-            reason = term.leadership.over
-            if reason is None:
-                leader.close()
-            else:
-                leader.step_down(reason)
-        except Exception as error:  # the process goes on as a standby, if it goes on
-            logger.exception("event=leader_not_closed epoch=%s", term.store.epoch)
-            self._failure = error
+        term, leader = self._term, self._leader
+        if term is not None:
+            if not (term.is_over or self._is_leaving):
+                return
+            if leader is not None:
+                self._is_ending = True
+                leader.end(
+                    term.leadership.over,
+                    lambda failure: self._loop.call_soon(partial(self._ended, term, failure)),
+                )
+                return
+            self._term = None
+        if self._is_leaving:
+            self._has_left()
+        elif self._granted:
+            self._term = self._granted.popleft()
+            self._try(self._term)
 
-    def _begun(self, term: Term) -> Leader | None:
-        """None: leadership is over before it has begun, or can never begin."""
-        while not term.over.is_set():
-            try:
-                return self._attempt(term)
-            except (Transient, OutcomeUnknown, Fenced) as error:  # Fenced: the revocation follows
-                logger.warning("event=leader_not_started epoch=%s reason=%r", term.store.epoch, str(error))
-                term.over.wait(RETRY_S)
-            except UnistreamError as error:
-                self._on_failure(error)
-                return None
-            except Exception as error:
-                logger.exception("event=leader_defect epoch=%s", term.store.epoch)
-                self._on_failure(UnistreamError(f"this master cannot lead: {error!r}"))
-                return None
-        return None
+    def _ended(self, term: Term, failure: Exception | None) -> None:
+        if failure is not None:  # the process goes on as a standby, if it goes on
+            logger.error("event=leader_not_closed epoch=%s", term.store.epoch, exc_info=failure)
+            self._failure = failure
+        self._is_ending = False
+        self._term = self._leader = None
+        self._go_on()
+
+    def _has_left(self) -> None:
+        if not self._left.done():
+            self._left.set_result(None)
+            self._loop.stop()
+
+    def _try(self, term: Term) -> None:
+        """Begins a term; later, if that cannot be done now."""
+        if term is not self._term or self._is_leaving or term.is_over:
+            self._go_on()
+            return
+        try:
+            self._leader = self._attempt(term)
+        except (Transient, OutcomeUnknown, Fenced) as error:  # Fenced: the revocation follows
+            logger.warning("event=leader_not_started epoch=%s reason=%r", term.store.epoch, str(error))
+            again_ms = self._loop.clock.monotonic_ms() + int(RETRY_S * 1000)
+            self._loop.call_at(again_ms, partial(self._try, term))
+        except UnistreamError as error:
+            self._on_failure(error)
+        except Exception as error:
+            logger.exception("event=leader_defect epoch=%s", term.store.epoch)
+            self._on_failure(UnistreamError(f"this master cannot lead: {error!r}"))
 
     def _attempt(self, term: Term) -> Leader:
         """Raises as `begin`; then the next attempt leads as if there had been none."""

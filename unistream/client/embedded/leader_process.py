@@ -27,7 +27,7 @@ from unistream.base.config import (
     Configuration,
 )
 from unistream.base.errors import Unreachable
-from unistream.client.embedded.contending import Term
+from unistream.client.embedded.contending import OnEnd, Term
 from unistream.client.embedded.hosts import STANDALONE, control_port
 from unistream.client.embedded.job_folder import claim
 from unistream.client.machine import home
@@ -153,6 +153,18 @@ class LeaderProcess(Closing):
                 awaited(self._rest, REST_START_TIMEOUT_S, "the REST API of this cluster to listen")
             except TimeoutError as error:
                 raise Unreachable(f"{error}: is this machine overloaded? Nothing was started") from error
+
+    def end(self, reason: str | None, on_end: OnEnd) -> None:
+        """Steps down for a `reason`, else closes; returns at the end. See `contending.Leader`."""
+        failure: Exception | None = None
+        try:
+            if reason is None:
+                self.close()
+            else:
+                self.step_down(reason)
+        except Exception as error:
+            failure = error
+        on_end(failure)
 
     def step_down(self, reason: str) -> None:
         """Leaves all jobs to the next leader, whom clients look for at once; its workers and servers end."""

@@ -42,6 +42,8 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 from unistream.base.closing import Closing
 from unistream.base.config import ZOOKEEPER_AUTHORIZATION, ZOOKEEPER_QUORUM, ZOOKEEPER_SSL_CA
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
+from unistream.core.leadership import ConnectionState
+from unistream.ha.zookeeper.ports import OnLink
 from unistream.ha.zookeeper.settings import SASL, ZooKeeperSettings
 
 _T = TypeVar("_T")
@@ -69,6 +71,12 @@ FOLLOWS: Final = (RolledBackError, RuntimeInconsistency)
 """Results of the operations of a transaction that failed because another one did."""
 
 KAZOO_ERRORS: Final = (KazooException, KazooTimeoutError)
+
+_LINKS: Final = {
+    KazooState.CONNECTED: ConnectionState.CONNECTED,
+    KazooState.SUSPENDED: ConnectionState.SUSPENDED,
+    KazooState.LOST: ConnectionState.LOST,
+}
 
 VERSION_LEAST: Final = (3, 5)  # the oldest one that the project has seen; transactions came with 3.4
 _RECONNECT_FIRST_S: Final = 0.05
@@ -146,18 +154,16 @@ class _Kazoo(KazooClient):  # type: ignore[misc]
 
 
 class ZooKeeperClient(Closing):
-    """Thread-safe.
+    """Implements `ports.ZooKeeper`. Thread-safe.
 
     Args:
         settings: Where, with which timeouts and credentials.
-        on_change: Called with each new KazooState, on a thread of kazoo; must return at once.
+        on_link: Called with each change of the connection, on a thread of kazoo; must return at once.
     """
 
-    def __init__(
-        self, settings: ZooKeeperSettings, on_change: Callable[[KazooState], None] | None = None
-    ) -> None:
+    def __init__(self, settings: ZooKeeperSettings, on_link: OnLink | None = None) -> None:
         self._settings = settings
-        self._on_change = on_change
+        self._on_link = on_link
         self._live = threading.Event()
         self._closed = False
         self._refused = False
@@ -261,8 +267,8 @@ class ZooKeeperClient(Closing):
         else:
             self._refused = self._kazoo.client_state == KeeperState.AUTH_FAILED
             self._live.clear()
-        if self._on_change is not None:
-            self._on_change(state)
+        if self._on_link is not None:
+            self._on_link(_LINKS[state])
 
     # --- requests ---------------------------------------------------------------------------------
 

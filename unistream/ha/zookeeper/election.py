@@ -6,20 +6,22 @@ ZooKeeper, which may take long. So a suspension reaches the contender also while
     kazoo ── state, watches ──► events ──► decides ── granted, suspended, … ──► contender
                                   ▲           │ JoinElection, CheckNode, LeaveElection
                                   └── looks ◄─┘
+
+Threads, clock and client are its `ElectionPorts`: a simulation runs this same shell with its own.
 """
 
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Final, assert_never
+from functools import partial
+from typing import assert_never
 
 import msgspec
 from kazoo.client import TransactionRequest
-from kazoo.protocol.states import KazooState
+from kazoo.protocol.states import ZnodeStat
 
 from unistream.base.clock import BootClock, Clock
 from unistream.base.closing import Closing
@@ -48,55 +50,70 @@ from unistream.core.leadership import (
     Standing,
     Suspend,
 )
+from unistream.ha.event_thread import EventThread
 from unistream.ha.zookeeper.client import KAZOO_ERRORS, ZooKeeperClient
 from unistream.ha.zookeeper.fence import Fence, UnconfirmedWrite
 from unistream.ha.zookeeper.folder import prepare
+from unistream.ha.zookeeper.ports import ElectionPorts
 from unistream.ha.zookeeper.queue import ElectionQueue, contender_of, said_of
 from unistream.ha.zookeeper.settings import ZooKeeperSettings
 from unistream.ha.zookeeper.store import ZooKeeperStore
+from unistream.port.event_loop import Cancel
 from unistream.port.ha import Contender, ContenderInfo, LeaderInfo
 
 _log = logging.getLogger(__name__)
 
-_LINKS: Final = {
-    KazooState.CONNECTED: ConnectionState.CONNECTED,
-    KazooState.SUSPENDED: ConnectionState.SUSPENDED,
-    KazooState.LOST: ConnectionState.LOST,
-}
-_Order = JoinElection | CheckNode | LeaveElection | None  # None: end
+_Order = JoinElection | CheckNode | LeaveElection
+
+
+def election_ports(settings: ZooKeeperSettings, clock: Clock | None = None) -> ElectionPorts:
+    """The ports of a process. `clock`: None: one that counts the sleep of this machine, too, as the service
+    does."""
+    clock = clock or BootClock()
+    return ElectionPorts(
+        clock=clock,
+        create_client=lambda on_link: ZooKeeperClient(settings, on_link),
+        create_loop=lambda name: EventThread(name, clock),
+        contender=uuid.uuid4().hex,
+    )
 
 
 class ZooKeeperElection(Closing):
-    """Implements `port.ha.LeaderElection`. `rest_url`: where this process answers people and programs, asked
-    for when it takes part."""
+    """Implements `port.ha.LeaderElection`.
+
+    Args:
+        settings: Of the cluster.
+        ports: None: those of a process.
+        rest_url: Where this process answers people and programs, asked for when it takes part.
+    """
 
     def __init__(
         self,
         settings: ZooKeeperSettings,
-        clock: Clock | None = None,
+        ports: ElectionPorts | None = None,
         rest_url: Callable[[], str | None] = lambda: None,
     ) -> None:
+        ports = ports or election_ports(settings)
         self._settings = settings
         self._layout = settings.layout
-        self._clock = clock or BootClock()  # the service counts the sleep of this machine, too
-        self._client = ZooKeeperClient(settings, self._connection_changed)
+        self._clock = ports.clock
+        self._client = ports.create_client(self._connection_changed)
+        self._decides = ports.create_loop("election-decide")
+        self._looks = ports.create_loop("election-look")
         self._queue = ElectionQueue(
             self._client,
             self._layout,
-            uuid.uuid4().hex,
+            ports.contender,
             self._queue_changed,
             lambda: said_of(process_name(), rest_url()),
         )
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
         self._machine = LeadershipMachine()
         self._deciding = threading.Lock()  # an event and its effect on the lease are seen together
-        self._timers: dict[LeadershipTimer, int] = {}
+        self._timers: dict[LeadershipTimer, Cancel] = {}
         self._changes = 0
         self._nodes: dict[LeaderEpoch, str] = {}  # epoch -> node, of what was seen first in the queue
         self._fence: Fence | None = None
         self._contender: Contender | None = None
-        self._threads: list[threading.Thread] = []
         self._is_closed = False
 
     def start(self, contender: Contender) -> None:
@@ -108,10 +125,9 @@ class ZooKeeperElection(Closing):
         except BaseException:
             self._client.close()
             raise
-        for name, run in (("decide", self._decide), ("look", self._look)):
-            thread = threading.Thread(target=run, name=f"election-{name}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        self._revive_later()
+        self._decides.start()
+        self._looks.start()
 
     def publish(self, info: LeaderInfo) -> None:
         fence = self._fence
@@ -133,27 +149,29 @@ class ZooKeeperElection(Closing):
         if self._is_closed:
             return
         self._is_closed = True
-        self._events.put(Closed())
-        for thread in self._threads:
-            if thread is not threading.current_thread():  # a contender may close in its callback
-                thread.join(2 * self._settings.request_s)
+        self._post(Closed())
+        for loop in (self._decides, self._looks):
+            loop.join(2 * self._settings.request_s)
         self._client.close()
 
     # --- events -----------------------------------------------------------------------------------
 
-    def _connection_changed(self, state: KazooState) -> None:
-        self._changes += 1  # only on kazoo's one thread
-        self._events.put(
+    def _post(self, event: Event) -> None:
+        self._decides.call_soon(lambda: self._decide(event))
+
+    def _connection_changed(self, link: ConnectionState) -> None:
+        self._changes += 1  # only on the client's one thread
+        self._post(
             ConnectionChanged(
                 number=self._changes,
-                link=_LINKS[state],
+                link=link,
                 session=self._client.session,
                 timeout_ms=self._client.timeout_ms,
             )
         )
 
     def _queue_changed(self) -> None:
-        self._events.put(QueueChanged())
+        self._post(QueueChanged())
 
     def _lease_is_over(self) -> bool:
         """Whether the lease is over. Asked before each write: a process that slept does not rely on its
@@ -162,7 +180,7 @@ class ZooKeeperElection(Closing):
             now_ms, ends_ms = self._clock.monotonic_ms(), self._machine.lease_ends_ms
         if ends_ms is None or now_ms < ends_ms:
             return ends_ms is None
-        self._events.put(LeadershipTimerFired(LeadershipTimer.LEASE))
+        self._post(LeadershipTimerFired(LeadershipTimer.LEASE))
         return True
 
     def _may_decide(self) -> bool:
@@ -174,37 +192,24 @@ class ZooKeeperElection(Closing):
 
     # --- the thread that decides ------------------------------------------------------------------
 
-    def _decide(self) -> None:
-        event: Event | None = None
-        while not isinstance(event, Closed):
-            event = self._next()
-            with self._deciding:
-                commands = self._machine.handle(event, self._clock.monotonic_ms())
-            for command in commands:
-                self._perform(command)
-        self._orders.put(None)
-
-    def _next(self) -> Event:
-        """The next event, or a timer that is due."""
-        if self._timers:
-            timer = min(self._timers, key=self._timers.__getitem__)
-            wait_ms = self._timers[timer] - self._clock.monotonic_ms()
-            try:
-                return self._events.get(block=wait_ms > 0, timeout=max(wait_ms, 1) / 1000)
-            except queue.Empty:
-                if self._timers[timer] <= self._clock.monotonic_ms():
-                    del self._timers[timer]
-                return LeadershipTimerFired(timer)
-        return self._events.get()
+    def _decide(self, event: Event) -> None:
+        with self._deciding:
+            commands = self._machine.handle(event, self._clock.monotonic_ms())
+        for command in commands:
+            self._perform(command)
+        if isinstance(event, Closed):
+            self._decides.stop()
+            self._looks.stop()
 
     def _perform(self, command: Command) -> None:
         match command:
             case JoinElection() | CheckNode() | LeaveElection():
-                self._orders.put(command)
+                self._looks.call_soon(partial(self._obey, command))
             case SetLeadershipTimer(timer, at_ms):
-                self._timers[timer] = at_ms
+                self._cancel(timer)
+                self._timers[timer] = self._decides.call_at(at_ms, partial(self._fire, timer))
             case CancelLeadershipTimer(timer):
-                self._timers.pop(timer, None)
+                self._cancel(timer)
             case GrantLeadership(epoch):
                 self._grant(epoch)
             case Suspend():
@@ -215,6 +220,15 @@ class ZooKeeperElection(Closing):
                 self._revoke(reason)
             case _:
                 assert_never(command)
+
+    def _fire(self, timer: LeadershipTimer) -> None:
+        del self._timers[timer]
+        self._decide(LeadershipTimerFired(timer))
+
+    def _cancel(self, timer: LeadershipTimer) -> None:
+        cancel = self._timers.pop(timer, None)
+        if cancel is not None:
+            cancel()
 
     def _grant(self, epoch: LeaderEpoch) -> None:
         fence = Fence(
@@ -246,29 +260,21 @@ class ZooKeeperElection(Closing):
 
     # --- the thread that asks ZooKeeper -----------------------------------------------------------
 
-    def _look(self) -> None:
-        while True:
-            try:
-                order = self._orders.get(timeout=self._settings.retry_wait_s)
-            except queue.Empty:
-                self._revive()
-                continue
-            match order:
-                case JoinElection(look):
-                    self._report(self._queue.join(look))
-                case CheckNode(look):
-                    self._report(self._queue.check(look))
-                case LeaveElection():
-                    self._leave()
-                case None:
-                    return
-                case _:
-                    assert_never(order)
+    def _obey(self, order: _Order) -> None:
+        match order:
+            case JoinElection(look):
+                self._report(self._queue.join(look))
+            case CheckNode(look):
+                self._report(self._queue.check(look))
+            case LeaveElection():
+                self._leave()
+            case _:
+                assert_never(order)
 
     def _report(self, seen: Event) -> None:
         if isinstance(seen, NodeFirst) and self._queue.node is not None:
             self._nodes[seen.epoch] = self._queue.node  # before the event, so that the grant finds it
-        self._events.put(seen)
+        self._post(seen)
 
     def _leave(self) -> None:
         if not self._client.connected:
@@ -278,7 +284,12 @@ class ZooKeeperElection(Closing):
         except (*KAZOO_ERRORS, UnistreamError) as error:
             _log.info("event=election_left_later cluster=%s error=%r", self._layout.folder, error)
 
+    def _revive_later(self) -> None:
+        at_ms = self._clock.monotonic_ms() + int(self._settings.retry_wait_s * 1000)
+        self._looks.call_at(at_ms, self._revive)
+
     def _revive(self) -> None:
+        self._revive_later()
         if self._client.is_dead and not self._is_closed:
             _log.warning("event=zookeeper_client_restarted cluster=%s", self._layout.folder)
             self._client.revive()
@@ -289,10 +300,9 @@ class ZooKeeperElection(Closing):
         """The node goes with the session of the leader, and so with its node in the election."""
         path = self._layout.leader
         [stat] = self._client.stats([path])
-        is_ours = stat is not None and stat.ephemeralOwner == self._client.session
 
         def build(transaction: TransactionRequest) -> None:
-            if stat is not None and is_ours:
+            if stat is not None and self._is_own(stat):
                 transaction.set_data(path, data, stat.version)
                 return
             if stat is not None:
@@ -304,3 +314,7 @@ class ZooKeeperElection(Closing):
                 raise OutcomeUnknown(f"{self._client} did not confirm where the leader is; publish it again")
 
         fence.commit(path, build, lambda _: None, read_back)
+
+    def _is_own(self, stat: ZnodeStat) -> bool:
+        """Whether a node goes with the present session; one of a former session goes before."""
+        return bool(stat.ephemeralOwner == self._client.session)

@@ -25,7 +25,8 @@ from kazoo.protocol.states import ZnodeStat
 
 from unistream.base.errors import Fenced, OutcomeUnknown, UnistreamError, Unreachable
 from unistream.base.ids import LeaderEpoch
-from unistream.ha.zookeeper.client import FOLLOWS, NO_ANSWER, ZooKeeperClient
+from unistream.ha.zookeeper.client import FOLLOWS, NO_ANSWER
+from unistream.ha.zookeeper.ports import ZooKeeper
 
 _T = TypeVar("_T")
 
@@ -59,7 +60,7 @@ class Fence:
 
     def __init__(
         self,
-        client: ZooKeeperClient,
+        client: ZooKeeper,
         node: str,
         epoch: LeaderEpoch,
         *,

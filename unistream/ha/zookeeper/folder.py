@@ -12,14 +12,15 @@ from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 from unistream.base.config import HA_CLUSTER_ID, ZOOKEEPER_ACL, ZOOKEEPER_ROOT
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.ha.marker import PRODUCT, ClusterMarker
-from unistream.ha.zookeeper.client import FOLLOWS, NO_ANSWER, ZooKeeperClient
+from unistream.ha.zookeeper.client import FOLLOWS, NO_ANSWER
+from unistream.ha.zookeeper.ports import ZooKeeper
 from unistream.ha.zookeeper.settings import ZooKeeperSettings
 
 FORMAT: Final = 1
 _ATTEMPTS_MAX: Final = 20  # several masters may start together
 
 
-def prepare(client: ZooKeeperClient, settings: ZooKeeperSettings) -> None:
+def prepare(client: ZooKeeper, settings: ZooKeeperSettings) -> None:
     """Makes the folder of the cluster, or checks the one that is there.
 
     Raises:
@@ -32,7 +33,7 @@ def prepare(client: ZooKeeperClient, settings: ZooKeeperSettings) -> None:
     raise Unreachable(f"{client}: the folder {settings.layout.folder} could not be made")
 
 
-def _is_ready(client: ZooKeeperClient, settings: ZooKeeperSettings) -> bool:
+def _is_ready(client: ZooKeeper, settings: ZooKeeperSettings) -> bool:
     """False: there is nothing yet."""
     layout = settings.layout
     # in this order: a master makes the marker and what is next to it at once, so who has seen any of it finds
@@ -51,7 +52,7 @@ def _is_ready(client: ZooKeeperClient, settings: ZooKeeperSettings) -> bool:
     return False
 
 
-def _check_marker(client: ZooKeeperClient, settings: ZooKeeperSettings, data: bytes) -> None:
+def _check_marker(client: ZooKeeper, settings: ZooKeeperSettings, data: bytes) -> None:
     where = f"{client} has data in {settings.layout.folder}"
     another = f"choose another {HA_CLUSTER_ID.key} or {ZOOKEEPER_ROOT.key}"
     try:
@@ -67,7 +68,7 @@ def _check_marker(client: ZooKeeperClient, settings: ZooKeeperSettings, data: by
         )
 
 
-def _check_access(client: ZooKeeperClient, settings: ZooKeeperSettings) -> None:
+def _check_access(client: ZooKeeper, settings: ZooKeeperSettings) -> None:
     acls, _ = client.read(lambda kazoo: kazoo.get_acls_async(settings.layout.folder))
     if settings.is_private and any(acl.id.scheme == "world" for acl in acls):
         raise ConfigError(
@@ -76,7 +77,7 @@ def _check_access(client: ZooKeeperClient, settings: ZooKeeperSettings) -> None:
         )
 
 
-def _made(client: ZooKeeperClient, settings: ZooKeeperSettings) -> bool:
+def _made(client: ZooKeeper, settings: ZooKeeperSettings) -> bool:
     """All at once; False: another master was faster."""
     layout, deadline_s = settings.layout, time.monotonic() + settings.request_s
 

@@ -15,7 +15,8 @@ from kazoo.exceptions import NoNodeError
 from unistream.base.errors import UnistreamError
 from unistream.base.ids import LeaderEpoch
 from unistream.core.leadership import LookFailed, NodeBehind, NodeFirst, NodeGone
-from unistream.ha.zookeeper.client import KAZOO_ERRORS, ZooKeeperClient
+from unistream.ha.zookeeper.client import KAZOO_ERRORS
+from unistream.ha.zookeeper.ports import ZooKeeper
 from unistream.ha.zookeeper.settings import ZnodePaths
 from unistream.port.ha import ContenderInfo
 
@@ -38,7 +39,7 @@ class ElectionQueue:
 
     def __init__(
         self,
-        client: ZooKeeperClient,
+        client: ZooKeeper,
         layout: ZnodePaths,
         contender: str,
         on_change: Callable[[], None],
