@@ -17,8 +17,8 @@ from unistream.base.clock import Clock
 from unistream.base.config import Configuration
 from unistream.core.leadership import NodeFirst
 from unistream.ha.zookeeper import ZooKeeperElection, ZooKeeperSettings, zookeeper_settings
-from unistream.ha.zookeeper.election import election_ports
 from unistream.ha.zookeeper.client import ZooKeeperClient
+from unistream.ha.zookeeper.election import election_ports
 from unistream.ha.zookeeper.fence import Fence
 from unistream.ha.zookeeper.folder import prepare
 from unistream.ha.zookeeper.queue import ElectionQueue

@@ -7,13 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from tests.support.masters.connection import Caller, Connection
-from tests.support.masters.election import LAYOUT
+from tests.support.masters.connection import LAYOUT, Connection, SimZooKeeper
 from tests.support.masters.machine import Machine, Thread
 from tests.support.masters.tree import Check, Create, Delete, Operation, SetData, Tree
 from tests.support.masters.zookeeper import Ensemble
 from unistream.core.leadership import NodeBehind, NodeFirst, NodeGone
-from unistream.ha.zookeeper.client import NoNodeError, RolledBackError, RuntimeInconsistency, ZooKeeperClient
+from unistream.ha.zookeeper.client import NoNodeError, RolledBackError, RuntimeInconsistency
 from unistream.ha.zookeeper.fence import BadVersionError, NodeExistsError, NotEmptyError
 from unistream.ha.zookeeper.queue import ElectionQueue
 from unistream.testing.sim.world import World
@@ -30,16 +29,16 @@ class Clients:
         self.ensemble.make(("/unistream", LAYOUT.folder, LAYOUT.election))
         self.stalls: list[Callable[[], None]] = []
 
-    def connect(self, name: str) -> tuple[Connection, Caller]:
+    def connect(self, name: str) -> tuple[Connection, SimZooKeeper]:
         machine = Machine(name, self.world, 1.0)
-        connection = Connection(self.ensemble, machine, TIMEOUT_MS, lambda _link: None)
-        connection.start()
-        self.run(100)
-        return connection, Caller(connection, machine.threads["look"], self._stall)
+        connection = Connection(self.ensemble, machine, TIMEOUT_MS)
+        client = SimZooKeeper(connection, machine, self._stall)
+        client.open()
+        return connection, client
 
     def queue(self, name: str) -> tuple[Connection, ElectionQueue]:
-        connection, caller = self.connect(name)
-        return connection, ElectionQueue(cast(ZooKeeperClient, caller), LAYOUT, name, lambda: None)
+        connection, client = self.connect(name)
+        return connection, ElectionQueue(client, LAYOUT, name, lambda: None)
 
     def run(self, for_ms: float) -> None:
         until_ms = self.world.now + for_ms
@@ -138,7 +137,7 @@ def test_who_leads_no_more_does_not_remove_where_the_next_leader_is(clients: Cli
     own = one.node
     transaction = publisher.transaction()
     transaction.create(LAYOUT.leader, b"one", ephemeral=True)
-    one_client = cast(Caller, one._client)
+    one_client = cast(SimZooKeeper, one._client)
     assert one_client.once(lambda _: transaction.commit_async()) == [LAYOUT.leader]
 
     def another_leads() -> None:

@@ -21,7 +21,7 @@ class EventLoop(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """By which it performs what is for later."""
+        """The clock by which it performs what is for later."""
         ...
 
     def start(self) -> None:

@@ -1,7 +1,8 @@
 """Several masters in a simulated cluster: they contend in a model of ZooKeeper for the right to lead.
 
-The election's machine and queue, the fence and the store are the product's (`unistream.ha.zookeeper`), and so
-is the whole master. Start with `run`; the model is `zookeeper` with `tree`, its client `connection`.
+The election with all that it uses (`unistream.ha.zookeeper`), its contender (`client.embedded.contending`)
+and the whole master are the product's. Start with `run`; `place` puts a process together, on threads of
+`machine`; the model is `zookeeper` with `tree`, its client `connection`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ REQUIRED_MARKS: Final = (
     "a leader was struck at a chosen moment",
     "a leader was suspended",
     "a loop waited while its master was suspended",
+    "a master found no ZooKeeper, and was started again",
     "a master was cut off from ZooKeeper alone",
     "a master was ended by its user",
     "a master was killed",

@@ -79,6 +79,18 @@ class Election:
             raise self.world.violated(f"I4: {name} is written by leader {epoch}, after {self._written}")
         self._written = epoch
 
+    def published(self, epoch: LeaderEpoch, session: int) -> None:
+        """Where the leader of `epoch` is was written to a node of `session`: that of the leader itself, so
+        that nobody finds one that is gone, and everybody one that is not."""
+        path = self.first_node()
+        node = None if path is None else self._tree.now(path)
+        if node is None or node.czxid != epoch:
+            raise self.world.violated(f"I4: leader {epoch} is published, but {self.first()} leads")
+        if node.owner != session:
+            raise self.world.violated(
+                f"I18: leader {epoch} of session {node.owner} is published, and found while {session} lasts"
+            )
+
     def decides(self, process: str, epoch: LeaderEpoch) -> None:
         """A master that believes to lead is about to decide."""
         first = self.first()

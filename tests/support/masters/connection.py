@@ -1,5 +1,5 @@
-"""A client of the simulated ZooKeeper, as kazoo is one: `Connection` is its threads, `Caller` what one thread
-of a master calls, in place of `ha.zookeeper.client.ZooKeeperClient`."""
+"""A client of the simulated ZooKeeper, as kazoo is one: `Connection` is its thread, `SimZooKeeper` what the
+election, the fence and the store call, in place of `ha.zookeeper.client.ZooKeeperClient`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.support.masters.request import Request, Watch
 from tests.support.masters.tree import ANY_VERSION, Check, Create, Delete, Operation, SetData, Tree
 from tests.support.masters.zookeeper import Ensemble, Server
 from unistream.base.errors import Unreachable
-from unistream.base.ids import LeaderEpoch
+from unistream.base.secrets import Secret
+from unistream.base.servers import ZooKeeperServers
 from unistream.core.leadership import ConnectionState
 from unistream.ha.zookeeper.client import (
     NO_ANSWER,
@@ -22,35 +23,39 @@ from unistream.ha.zookeeper.client import (
     SessionExpiredError,
 )
 from unistream.ha.zookeeper.fence import ZnodeStat
+from unistream.ha.zookeeper.ports import OnLink
+from unistream.ha.zookeeper.settings import ZnodePaths, ZooKeeperSettings
 
 REQUEST_MS: Final = 1_500  # longest wait for an answer
-RETRIES: Final = 2
 PING_SHARE: Final = 3  # pings in a session timeout, as kazoo and ZooKeeper have it
-
-OnLink = Callable[[ConnectionState], None]
+SETTINGS: Final = ZooKeeperSettings(
+    servers=ZooKeeperServers(("zookeeper:2181",)),
+    root="/unistream",
+    cluster_id="cluster",
+    session_s=2.0,  # a run draws its own
+    request_s=REQUEST_MS / 1000,
+    retry_wait_s=5.0,
+    retries=2,
+    scheme="",
+    credentials=Secret(""),
+    is_private=False,
+)
+LAYOUT: Final[ZnodePaths] = SETTINGS.layout
 
 
 class Connection:
     """One session after the other.
 
-    Args:
-        on_link: Called on the thread of this.
-
     Attributes:
+        on_link: Called on the thread of this.
         is_cut: No message reaches a server, or comes from one.
     """
 
-    def __init__(
-        self,
-        ensemble: Ensemble,
-        machine: Machine,
-        timeout_ms: int,
-        on_link: OnLink,
-    ) -> None:
+    def __init__(self, ensemble: Ensemble, machine: Machine, timeout_ms: int) -> None:
         self._ensemble = ensemble
         self._world = ensemble.world
         self._thread = machine.threads["kazoo"]
-        self._on_link = on_link
+        self.on_link: OnLink = lambda _: None
         self.timeout_ms = timeout_ms
         self.session = 0
         self.connected = False
@@ -98,7 +103,7 @@ class Connection:
             self._world.sometimes("a client came back after its session was over")
             self.session = 0
             self._fail_waiting(SessionExpiredError())
-            self._on_link(ConnectionState.LOST)
+            self.on_link(ConnectionState.LOST)
             self._world.at(self._world.between(0.5, 5), self._dial, self._thread)
             return
         if self.session == session.id:
@@ -106,7 +111,7 @@ class Connection:
         self.session, self._number, self._server = session.id, session.connection, server
         self.connected, self._heard_ms = True, self._world.now
         self._free_ms = self._answers_ms = self._world.now
-        self._on_link(ConnectionState.CONNECTED)
+        self.on_link(ConnectionState.CONNECTED)
         self._ping_later(self._number)
         waiting, self._waiting = self._waiting, deque()
         for request in waiting:
@@ -151,7 +156,7 @@ class Connection:
             self._ensemble.leave(self._server, self._number)
         self._server = None
         self._fail_all(ConnectionLoss())
-        self._on_link(ConnectionState.SUSPENDED)
+        self.on_link(ConnectionState.SUSPENDED)
         self._world.at(self._world.between(1, 30), self._dial, self._thread)
 
     def _fail_all(self, error: Exception) -> None:
@@ -219,21 +224,19 @@ class Connection:
         self._world.at(self._world.between(0.1, 2.0), call, self._thread)
 
 
-class Caller:
-    """The part of `ZooKeeperClient` that queue, fence and store use, for one thread.
+class SimZooKeeper:
+    """Implements `ha.zookeeper.ports.ZooKeeper`: a call waits on the thread that acts. Deadlines of the real
+    clock mean nothing here.
 
     Args:
         stall: Called before a request is sent; may take long.
-
-    Attributes:
-        epoch: Of the leader for which the thread writes now.
     """
 
-    def __init__(self, connection: Connection, thread: Thread, stall: Callable[[Thread], None]) -> None:
+    def __init__(self, connection: Connection, machine: Machine, stall: Callable[[Thread], None]) -> None:
         self._connection = connection
-        self._thread = thread
+        self._machine = machine
         self._stall = stall
-        self.epoch: LeaderEpoch | None = None
+        self.is_dead = False
 
     def __str__(self) -> str:
         return "ZooKeeper"
@@ -250,13 +253,25 @@ class Caller:
     def timeout_ms(self) -> int:
         return self._connection.timeout_ms
 
-    def once(self, ask: Callable[[Any], Any], deadline_s: float | None = None) -> Any:
-        """As `ZooKeeperClient.once`; deadlines of the real clock mean nothing here."""
+    def open(self) -> None:
+        self._connection.start()
+        self._wait_connected(REQUEST_MS)
+
+    def revive(self) -> None:
+        raise AssertionError("it never gives up")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def once(
+        self, ask: Callable[[Any], Any], deadline_s: float | None = None, wait_ms: float = REQUEST_MS
+    ) -> Any:
+        thread = self._machine.current
         request: Request = ask(_KAZOO)
-        request.epoch = self.epoch
-        self._stall(self._thread)
+        request.epoch = thread.epoch
+        self._stall(thread)
         self._connection.send(request)
-        if not self._thread.block(lambda: request.is_done, REQUEST_MS):
+        if not thread.block(lambda: request.is_done, wait_ms):
             raise OperationTimeoutError
         if request.error is not None:
             raise request.error
@@ -268,15 +283,21 @@ class Caller:
         return result
 
     def read(self, ask: Callable[[Any], Any], deadline_s: float | None = None) -> Any:
-        """As `ZooKeeperClient.read`."""
-        for _ in range(RETRIES + 1):
-            if not self._thread.block(lambda: self.connected, REQUEST_MS):
-                raise Unreachable("ZooKeeper does not answer")
+        thread = self._machine.current
+        until_ms = thread.now + REQUEST_MS
+        for attempt in range(SETTINGS.retries + 1):
+            self._wait_connected(until_ms - thread.now)
             try:
-                return self.once(ask)
-            except NO_ANSWER:
-                self._thread.sleep(20)
-        raise Unreachable("ZooKeeper did not answer")
+                return self.once(ask, wait_ms=until_ms - thread.now)
+            except NO_ANSWER as error:
+                if attempt == SETTINGS.retries or thread.now >= until_ms:
+                    raise Unreachable("ZooKeeper did not answer") from error
+                thread.sleep(20)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _wait_connected(self, wait_ms: float) -> None:
+        if not self._machine.current.block(lambda: self.connected, wait_ms):
+            raise Unreachable("ZooKeeper does not answer")
 
     def value(self, path: str, deadline_s: float | None = None) -> tuple[bytes, ZnodeStat] | None:
         def read(tree: Tree, zxid: int) -> Any:
@@ -337,6 +358,9 @@ class _Kazoo:
 
     def delete_async(self, path: str) -> Request:
         return Request(operations=(Delete(path),), single=True)
+
+    def get_acls_async(self, path: str) -> Request:
+        return Request(path, read=lambda tree, zxid: ([], tree.stat(path, zxid)))
 
     def exists_async(self, path: str, watch: Callable[[object], None]) -> Request:
         return Request(path, watch=lambda: watch(None), read=lambda tree, zxid: tree.stat(path, zxid))

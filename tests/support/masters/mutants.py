@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 from tests.support.masters.checkers import Decisions
-from tests.support.masters.connection import Caller
-from tests.support.masters.election import SimElection
+from tests.support.masters.connection import SimZooKeeper
 from tests.support.masters.outbox import Outbox
 from tests.support.masters.request import Request
 from tests.support.mutants import Mutant
 from tests.support.mutants_shared import Patch
-from unistream.base.ids import CheckpointId, JobId
+from unistream.base.errors import Fenced, OutcomeUnknown, Transient, UnistreamError
+from unistream.base.ids import CheckpointId, JobId, LeaderEpoch
+from unistream.client.embedded.contending import Contending, OnEnd, Term
 from unistream.core import contract
 from unistream.core.leadership import ConnectionState, Resume, Standing, machine
 from unistream.core.leadership.machine import LeadershipMachine
+from unistream.ha.zookeeper.election import ZooKeeperElection
 from unistream.ha.zookeeper.fence import Fence
 from unistream.ha.zookeeper.queue import ElectionQueue
 from unistream.master.job.durable_requests import DurableRequests
@@ -22,6 +25,7 @@ from unistream.master.job.job_master import JobMaster
 from unistream.master.store.job_store import JOBS, JobStore, SnapshotPointers
 from unistream.master.store.leadership import Leadership
 from unistream.model.stored_job import StoredRequest
+from unistream.port.ha import LeaderInfo
 from unistream.port.metadata import CommitRecord
 from unistream.testing.sim.world import Process
 
@@ -44,9 +48,9 @@ def _decides_while_suspended() -> list[Patch]:
 
 def _clock_not_asked() -> list[Patch]:
     def may_decide(self: Any) -> bool:
-        return self._leadership.standing is Standing.LEADING
+        return self._machine.standing is Standing.LEADING
 
-    return [(SimElection, "_may_decide", may_decide)]
+    return [(ZooKeeperElection, "_may_decide", may_decide)]
 
 
 def _no_margin() -> list[Patch]:
@@ -80,7 +84,7 @@ def _former_session() -> list[Patch]:
     return [
         (ElectionQueue, "join", join_again),
         (ElectionQueue, "_watched", watched),
-        (Caller, "children", children),
+        (SimZooKeeper, "children", children),
     ]
 
 
@@ -104,6 +108,62 @@ def _seldom_looks() -> list[Patch]:
 
 def _one_attempt() -> list[Patch]:
     return [(Leadership, "attempt", lambda self: self)]
+
+
+# --- the shells around it ---------------------------------------------------------------------------
+
+
+def _session_not_checked() -> list[Patch]:
+    """A publication changes the node that it finds, which goes with the session of another leader."""
+    return [(ZooKeeperElection, "_is_own", lambda _self, _stat: True)]
+
+
+def _published_too_early() -> list[Patch]:
+    original = ZooKeeperElection._grant
+
+    def grant(self: Any, epoch: LeaderEpoch) -> None:
+        original(self, epoch)
+        with suppress(UnistreamError):
+            self.publish(LeaderInfo(epoch=epoch, cluster="it begins"))
+
+    return [(ZooKeeperElection, "_grant", grant)]
+
+
+def _revoked_in_silence() -> list[Patch]:
+    def revoke(self: Any, reason: str) -> None:
+        self._fence.revoke(reason)
+        self._fence = None
+
+    return [(ZooKeeperElection, "_revoke", revoke)]
+
+
+def _former_term_left() -> list[Patch]:
+    original = Contending._go_on
+
+    def go_on(self: Any) -> None:
+        if self._term is not None and self._term.is_over:
+            self._term = self._leader = None
+        original(self)
+
+    return [(Contending, "_go_on", go_on)]
+
+
+def _never_tried_again() -> list[Patch]:
+    original = Contending._attempt
+
+    class Nobody:
+        """Does not lead."""
+
+        def end(self, _reason: str | None, on_end: OnEnd) -> None:
+            on_end(None)
+
+    def attempt(self: Any, term: Term) -> Any:
+        try:
+            return original(self, term)
+        except (Transient, OutcomeUnknown, Fenced):
+            return Nobody()
+
+    return [(Contending, "_attempt", attempt)]
 
 
 # --- what the next leader finds ---------------------------------------------------------------------
@@ -197,6 +257,16 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "one-attempt": Mutant(
         "an attempt to lead that failed while suspended is the end of the leadership", _one_attempt
     ),
+    "session-not-checked": Mutant(
+        "where the leader is goes with the session of another leader",
+        _session_not_checked,
+    ),
+    "published-too-early": Mutant("a leader is published before it has begun", _published_too_early),
+    "revoked-in-silence": Mutant("a contender is not notified of its revocation", _revoked_in_silence),
+    "former-term-left": Mutant(
+        "a process begins to lead again before its former leadership has ended", _former_term_left
+    ),
+    "never-tried-again": Mutant("a leader that could not begin is not tried again", _never_tried_again),
     "cleaned-before-the-result": Mutant(
         "what a job has left is removed before its result is durable (FLIP-194)", _cleaned_too_early
     ),

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
-from tests.support.masters.contender import SimContender, Site
-from tests.support.masters.election import SimElection
+from tests.support.masters.connection import SETTINGS, Connection, SimZooKeeper
 from tests.support.masters.faults import DOWN_MS, Chaos
+from tests.support.masters.leader import Leaders, Site
+from tests.support.masters.loop import MachineLoop
 from tests.support.masters.machine import Machine, Thread
+from tests.support.masters.watched import WatchedElection
 from tests.support.masters.zookeeper import Ensemble
+from unistream.base.errors import Unreachable
+from unistream.client.embedded.contending import Contending
+from unistream.ha.zookeeper.election import ZooKeeperElection
+from unistream.ha.zookeeper.ports import ElectionPorts, OnLink
+
+BEGINS_MS = (0.05, 3.0)  # until the contender does what is due
+EXIT_MS = 50.0  # from the end of its part in the election to that of a process
 
 
 class Town(Site, Protocol):
@@ -31,7 +41,7 @@ class Place:
         self._starts = 0
         self._resumes = 0
         self._cuts = 0
-        self._leaves = False
+        self._is_running = False
         self._stands_ms = 0.0
         self.machine = Machine("nobody", self._world, rate)
         self.machine.kill()
@@ -49,25 +59,52 @@ class Place:
 
     @property
     def is_out_of_touch(self) -> bool:
-        return self._election.is_suspended and not self._election.connection.connected
+        return self._election.is_suspended and not self._connection.connected
 
     def boot(self) -> None:
         self._starts += 1
-        self._leaves = False
-        run = self._run
-        self.machine = Machine(f"master{self._number}.{self._starts}", self._world, self._rate)
-        self._world.log(f"{self} starts")
+        self._is_running = False
         self._stands_ms = 0.0
-        self._election = SimElection(run.ensemble, self.machine, run.timeout_ms, self._before_request)
-        self._contender = SimContender(run, self.machine, self._election)
-        self._election.start(self._contender)
+        run, name = self._run, f"master{self._number}.{self._starts}"
+        machine = self.machine = Machine(name, self._world, self._rate)
+        self._world.log(f"{self} starts")
+        self._connection = Connection(run.ensemble, machine, run.timeout_ms)
+        self._election = WatchedElection(run, machine, ZooKeeperElection(SETTINGS, self._ports(machine)))
+        leaders = Leaders(run, machine, self._election)
+        loop = MachineLoop(self._world, machine, "jobs", BEGINS_MS)
+        self._contending = Contending(self._election, leaders.begin, leaders.fail, loop)
+        machine.threads["main"].run(self._start)
+
+    def _ports(self, machine: Machine) -> ElectionPorts:
+        """The shell of users, on threads of the machine."""
+
+        def create_client(on_link: OnLink) -> SimZooKeeper:
+            self._connection.on_link = on_link
+            return SimZooKeeper(self._connection, machine, self._before_request)
+
+        return ElectionPorts(
+            clock=machine,
+            create_client=create_client,
+            create_loop=lambda name: MachineLoop(self._world, machine, name.removeprefix("election-")),
+            contender=machine.name,
+        )
+
+    def _start(self) -> None:
+        try:
+            self._contending.start()
+        except Unreachable as error:
+            self._world.sometimes("a master found no ZooKeeper, and was started again")
+            self._world.log(f"{self} cannot start: {error}")
+            self._end()
+        else:
+            self._is_running = True
 
     def kill(self) -> None:
         self._world.log(f"FAULT kill {self}")
         self._end()
 
     def _end(self) -> None:
-        self._election.connection.break_link()
+        self._connection.break_link()
         self.machine.kill()
         self._world.at(self._world.between(200, DOWN_MS), self.boot)
 
@@ -86,7 +123,7 @@ class Place:
 
     def cut(self, for_ms: float) -> None:
         self._world.log(f"FAULT {self} is cut off from ZooKeeper for {for_ms:.0f} ms")
-        connection = self._election.connection
+        connection = self._connection
         connection.is_cut = True
         self._cuts += 1
         number = self._cuts
@@ -112,20 +149,32 @@ class Place:
 
     def disconnect(self) -> None:
         self._world.log(f"FAULT the connection of {self} to ZooKeeper breaks")
-        self._election.connection.drop()
+        self._connection.drop()
 
     def leave(self) -> None:
-        if self._leaves:
+        if not self._is_running:
             return
         self._world.log(f"{self} is asked to end")
-        self._leaves = True
-        machine = self.machine
+        self._is_running = False
+        machine, election = self.machine, self._election
 
         def ended() -> None:
-            if self.machine is machine and machine.is_alive:
+            if machine.is_alive:
                 self._end()
 
-        self._contender.leave(ended)
+        def close() -> None:
+            election.close()
+            self._world.at(EXIT_MS, ended)
+
+        def left(_: object) -> None:
+            self._on_main(machine, close)
+
+        self._on_main(machine, lambda: self._contending.leave().add_done_callback(left))
+
+    def _on_main(self, machine: Machine, action: Callable[[], None]) -> None:
+        """As `Contending.close`, which would wait."""
+        main = machine.threads["main"]
+        self._world.at(self._world.between(*BEGINS_MS), lambda: main.run(action), main)
 
     def mend(self) -> None:
         """Nothing is wrong with it any more."""
@@ -133,5 +182,5 @@ class Place:
         self._resumes += 1
         self._stands_ms = 0.0
         if self.is_up:
-            self._election.connection.is_cut = False
+            self._connection.is_cut = False
             self.machine.go_on()

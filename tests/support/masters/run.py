@@ -13,8 +13,7 @@ from typing import Final
 import msgspec
 
 from tests.support.masters.checkers import ContendedWrites, Election
-from tests.support.masters.contender import ContendedMaster
-from tests.support.masters.election import LAYOUT
+from tests.support.masters.connection import LAYOUT
 from tests.support.masters.faults import (
     Chaos,
     MasterFaults,
@@ -22,6 +21,7 @@ from tests.support.masters.faults import (
     drowsy,
     lasting,
 )
+from tests.support.masters.leader import ContendedMaster
 from tests.support.masters.moments import (
     GRANTED,
     RECOVERS,
@@ -36,6 +36,7 @@ from tests.support.masters.place import Place
 from tests.support.masters.users import PatientUsers, crossing, rescaled
 from tests.support.masters.zookeeper import Ensemble
 from unistream.base.ids import JobId, LeaderEpoch, TaskManagerId
+from unistream.ha.names import RESERVED
 from unistream.ha.zookeeper.store import HEADER
 from unistream.model.stored_job import CheckpointPointer, StoredRequest, StoredResult, decode_stored
 from unistream.port.ha import LeaderInfo
@@ -71,7 +72,6 @@ class ContendedRun(SimRun):
         super().__init__(world)
         self.is_healed = False
         self.ensemble = Ensemble(world, self._on_commit)
-        self.ensemble.make(("/unistream", LAYOUT.folder, LAYOUT.election))
         self.ensemble.slow_ms = self.faults_of_masters.slow_ms
         self.ensemble.read_ms = self.faults_of_masters.read_ms
         self.ensemble.lag_ms = self.faults_of_masters.lag_ms
@@ -292,7 +292,7 @@ class ContendedRun(SimRun):
             top, _, rest = name.partition("/")
             if top == "leader":
                 self._published()
-            elif top != "election":
+            elif top and top not in RESERVED:  # else of the election, or made by `folder.prepare`
                 self.judge.wrote(name, epoch)
                 assert epoch is not None, "the judge refuses it"
                 self.moments.comes(top if top == "results" else rest.partition("/")[2].partition("/")[0])
@@ -308,6 +308,9 @@ class ContendedRun(SimRun):
             self.leader = None
         else:
             info = msgspec.json.decode(node.data, type=LeaderInfo)
+            if info.epoch not in self._by_epoch:
+                raise self.world.violated(f"I18: leader {info.epoch} is published, and has not begun")
+            self.judge.published(info.epoch, node.owner)
             self.leader = self._by_epoch[info.epoch]
         if self.leader is not before and self.leader is not None:
             self.users.leader_changed()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final, Protocol
 
-from tests.support.masters.contender import ContendedMaster
+from tests.support.masters.leader import ContendedMaster
 from tests.support.masters.moments import ANSWERED, Moments
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, UnistreamError
 from unistream.base.ids import JobId, LeaderEpoch, VertexId, job_of_request

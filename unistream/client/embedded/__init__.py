@@ -2,5 +2,5 @@
 
 Decides who leads when there are several (`contending`), and what a process has only while it leads
 (`leader_process`). The only room that runs a master. May import: `remote`, `machine`, `master`, `host`,
-`rest`. Start with `embedded_cluster`.
+`rest`, `ha`. Start with `embedded_cluster`.
 """

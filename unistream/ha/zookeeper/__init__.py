@@ -1,9 +1,10 @@
 """High availability by ZooKeeper: the election, the pointers, and where the leader is.
 
-`election` is the shell around `core.leadership`; `queue` its nodes; `fence` what makes a write a leader's;
-`store` the pointers; `folder` the marker and the access rights; `client` all that is known of kazoo; `ports`
-what of the surroundings the election needs, so that a simulation runs it as it is. May
-import: `core`, `port`, `base`. Start with `election`.
+Decides what is asked of ZooKeeper; who leads `core.leadership` decides. `election` is the shell around it;
+`queue` its nodes; `fence` what makes a write a leader's; `store` the pointers; `folder` the marker and the
+access rights; `client` all that is known of kazoo; `ports` what the election needs of its surroundings, so
+that a simulation runs it as it is. May import: `ha.event_thread`, `ha.names`, `core`, `port`, `base`. Start
+with `election`.
 """
 
 from __future__ import annotations
