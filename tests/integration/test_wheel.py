@@ -81,12 +81,16 @@ class Stranger:
         rows = [json.loads(line) for path in files for line in path.read_text(encoding="utf-8").splitlines()]
         return sorted((row["word"], row["n"]) for row in rows)
 
+    def machine_code(self) -> list[Path]:
+        """What the wheel brought, and what was compiled since."""
+        return sorted(self.folder.rglob("*.loops*"))
+
 
 def clean_environment(home: Path) -> dict[str, str]:
     """Without what this repository and its tests set."""
     ours = ("UNISTREAM_", "PYTHON", "VIRTUAL_ENV")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return {**kept, "UNISTREAM_HOME": str(home / "home")}
+    return {**kept, "UNISTREAM_HOME": str(home / "home"), "XDG_CACHE_HOME": str(home / "cache")}
 
 
 def uv() -> str:
@@ -136,10 +140,12 @@ def test_the_wheel_works_in_an_empty_environment(
 ) -> None:
     """One test: the steps build on one environment, which is worth ten seconds."""
     began = time.monotonic()
-    compiling = stranger.run("unistream", "connectors", "compile", timeout_s=WAIT_S)
-    assert (compiling.returncode, compiling.stdout) == (0, ""), compiling.stderr
+    installed = stranger.machine_code()
     script = stranger.run("python", "word_count.py")
     assert (script.returncode, script.stdout) == (0, "FINISHED\n"), script.stderr
+    compiling = stranger.run("unistream", "connectors", "compile", timeout_s=WAIT_S)
+    assert (compiling.returncode, compiling.stdout) == (0, ""), compiling.stderr
+    assert stranger.machine_code() == installed, "no job compiles anything, and neither does the command"
     assert stranger.counted() == COUNTED
     (line,) = script.stderr.splitlines()
     assert 'pip install "unistream[spark]"' in line

@@ -9,11 +9,10 @@ import msgspec
 import typer
 from rich.text import Text
 
-from unistream.base.extras import is_installed
 from unistream.cli.options import AsJson
 from unistream.cli.output import console, facts_grid, paragraph, print_json
 from unistream.cli.tables import Cell, Fit, Grid, PrintedColumn
-from unistream.connector.common import warm_up_json
+from unistream.connector.common.machine_code import compile_missing
 from unistream.connector.listed import ConnectorPart, ListedConnector, connector, connectors, parts
 
 app = typer.Typer(
@@ -92,12 +91,9 @@ def shown(found: ListedConnector, made: Iterable[ConnectorPart]) -> Iterator[Gri
 
 @app.command("compile")
 def compile_loops() -> None:
-    """Compile what reads JSON and Kafka, so that no first job waits for it. For images of machines."""
-    warm_up_json()
-    if is_installed("kafka"):
-        from unistream.connector.kafka import warm_up
-
-        warm_up()
+    """Compile what reads records, where no machine code was installed, so that no first job waits for it. For
+    images of machines."""
+    compile_missing()
 
 
 def arguments(part: ConnectorPart) -> Grid:

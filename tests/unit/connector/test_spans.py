@@ -1,4 +1,4 @@
-"""Pieces of bytes: lines, copies, and loops that are compiled once for each version."""
+"""Pieces of bytes: lines, copies, and what loops are written with."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from unistream.connector.common import binary_array, line_spans, padded
-from unistream.connector.common import compiled as loops
-from unistream.connector.common.buffers import UInt8s
+from unistream.connector.common.compiled import LANES
+from unistream.connector.common.machine_code import loops
+
+OURS = "tests.unit.connector.loops_of_tests"
 
 LINES = st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"")), max_size=400)
 
@@ -43,33 +44,33 @@ def test_lines_shorter_than_expected() -> None:
     assert set(lengths.tolist()) == {1}
 
 
-@given(st.binary(min_size=loops.LANES, max_size=loops.LANES), st.integers(0, 255))
+@given(st.binary(min_size=LANES, max_size=LANES), st.integers(0, 255))
 def test_lanes_are_compared_byte_by_byte(content: bytes, byte: int) -> None:
     def bits(holds: Callable[[int], bool]) -> int:
         return sum(1 << place for place, one in enumerate(content) if holds(one))
 
-    assert _lanes(padded(content), np.uint8(byte)) == (
+    found = np.zeros(3, np.int64)
+    loops(OURS).lanes(padded(content), byte, found)
+    assert found.tolist() == [
         bits(lambda one: one == byte),
         bits(lambda one: one < byte),
         bits(lambda one: one >= 0x80),
-    )
-
-
-@loops.compiled
-def _lanes(data: UInt8s, byte: np.uint8) -> tuple[int, int, int]:
-    at = loops.address_of(data)
-    return loops.lanes_equal(at, byte), loops.lanes_below(at, byte), loops.lanes_not_ascii(at)
+    ]
 
 
 @given(st.integers(0, 2**64 - 1))
 def test_bits_below_the_first(bits: int) -> None:
     lowest = bits & -bits
-    assert _below(np.uint64(bits)) == (lowest - 1 if bits else 2**64 - 1)
+    found = np.array([bits], np.uint64)
+    loops(OURS).below(found.view(np.int64))
+    assert found[0] == (lowest - 1 if bits else 2**64 - 1)
 
 
-@loops.compiled
-def _below(bits: np.uint64) -> np.uint64:
-    return loops.below_first(bits)
+@given(st.binary(max_size=40))
+def test_not_a_byte_more_is_copied(content: bytes) -> None:
+    found = np.full(len(content) + 8, 7, np.uint8)
+    loops(OURS).copied(padded(content), len(content), found)
+    assert bytes(found) == content + bytes([7] * 8)
 
 
 def test_what_is_behind_the_content_is_no_line() -> None:
@@ -77,19 +78,3 @@ def test_what_is_behind_the_content_is_no_line() -> None:
     data = padded(b"a\nbc\n\nd\n")
     starts, lengths = line_spans(data, 4)
     assert (starts.tolist(), lengths.tolist()) == ([0, 2], [1, 2])
-
-
-@pytest.mark.parametrize("name", ["compiled", "inner", "inlined"])
-def test_machine_code_of_other_sources_is_not_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """numba compares what is in the closure of a function before it takes machine code from its cache."""
-
-    def double(number: int) -> int:
-        return 2 * number
-
-    def closure(function: object) -> list[object]:
-        return [cell.cell_contents for cell in function.py_func.__closure__]  # type: ignore[attr-defined]
-
-    decorate = getattr(loops, name)
-    now = closure(decorate(double))
-    monkeypatch.setattr(loops, "SOURCES", "of another version")
-    assert closure(decorate(double)) != now

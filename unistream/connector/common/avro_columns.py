@@ -10,11 +10,10 @@ not have is null. A number, text or time may be of another width than the writer
 
 from __future__ import annotations
 
-import functools
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -31,9 +30,10 @@ from unistream.connector.common.avro_schema import (
     family,
 )
 from unistream.connector.common.avro_types import read_as
-from unistream.connector.common.buffers import Int64s, UInt8s, read_only
+from unistream.connector.common.buffers import Int64s, UInt8s
 from unistream.connector.common.cells import Build, RecordCells
 from unistream.connector.common.decoded import Decoded
+from unistream.connector.common.machine_code import loops
 from unistream.connector.common.spans import binary_array
 
 NOT_OF_IT: Final = "it is not a record of {}"
@@ -128,8 +128,7 @@ class ByColumn:
     ) -> Decoded:
         rows = int(counts.sum())
         values, sizes, valid = self._room(rows)
-        data = read_only(data)
-        wrong = int(_kernels().decode_blocks(data, bounds, counts, self.operations, values, sizes, valid))
+        wrong = _kernels().decode_blocks(data, bounds, counts, self.operations, values, sizes, valid)
         if wrong >= 0:
             raise NotOfIt(wrong)
         builds = self._builds(Slots(data, values, sizes, valid), schema)
@@ -281,9 +280,5 @@ def cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     return column.cast(wanted)
 
 
-@functools.cache
-def _kernels() -> ModuleType:
-    """The loops, which are compiled at the first use."""
-    from unistream.connector.common import avro_kernels
-
-    return avro_kernels
+def _kernels() -> SimpleNamespace:
+    return loops("unistream.connector.common.avro_kernels")

@@ -20,11 +20,3 @@ def padded(*parts: bytes | memoryview) -> UInt8s:
     True
     """
     return np.frombuffer(b"".join((*parts, bytes(PADDING))), np.uint8)
-
-
-def read_only(data: UInt8s) -> UInt8s:
-    """Views the bytes as an array that is not written. Loops are compiled for each kind of array; one that
-    may be written is another kind."""
-    view = data.view()
-    view.setflags(write=False)
-    return view

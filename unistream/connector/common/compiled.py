@@ -1,8 +1,7 @@
-"""Loops over bytes as machine code: the only place that knows numba.
+"""What loops over bytes are written with: the only place that knows numba.
 
-numba compiles a loop at its first call and caches the machine code next to the module (or below
-``NUMBA_CACHE_DIR``). The loops release the interpreter lock. Importing numba takes most of a second, so
-modules with loops are imported late, by the thread that reads.
+A loop is a function that numba compiles, in a process of its own (`loop_compiler`), or when a wheel is built.
+Whoever reads records knows only its machine code (`machine_code`).
 
 Loops that look at every byte take addresses, as in C: an array that is handed from function to function is
 counted at each call, which was measured to cost four times as much as all the rest. The caller that takes the
@@ -13,129 +12,67 @@ content, see `spans.padded`.
 
 from __future__ import annotations
 
-import fcntl
-import functools
-import hashlib
-import logging
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
-from types import CellType, FunctionType
-from typing import Any, Final, TypeVar
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import event
 from numba.extending import intrinsic
 
-from unistream.base.compiling import PROCESS
 from unistream.connector.common.buffers import PADDING
 
-_log = logging.getLogger(__name__)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _fingerprint() -> str:
-    """A digest of all modules that loops may be put together from."""
-    found = hashlib.sha256()
-    here = Path(__file__).parent
-    for path in sorted(
-        {*here.glob("*.py"), *here.parent.glob("*/*kernels.py"), *here.parent.glob("*/*_schema.py")}
-    ):
-        found.update(path.read_bytes())
-    return found.hexdigest()
+class Export(NamedTuple):
+    """A loop that is called from Python. `arguments`: as they are written; `types`: what these mean."""
+
+    loop: Any
+    arguments: tuple[str, ...]
+    types: tuple[Any, ...]
 
 
-SOURCES: Final = _fingerprint()
+EXPORTS: Final[dict[str, dict[str, Export]]] = {}
+"""The loops that are called from Python, by module and name."""
 
 
-def _stamped(function: Any) -> Any:
-    """Copies the function with `SOURCES` in its closure, which numba compares. It also compares the age of
-    the file of a function, but not of the files of those that it calls: after an upgrade their old machine
-    code would stay in it."""
-    code = function.__code__.replace(co_freevars=(*function.__code__.co_freevars, "SOURCES"))
-    closure = (*(function.__closure__ or ()), CellType(SOURCES))
-    found = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
-    return functools.update_wrapper(found, function)
+def compiled(arguments: str) -> Callable[[F], F]:
+    """Decorates a loop that is called from Python, see `machine_code.loops`. It allocates nothing, and
+    returns a number or nothing.
+
+    Args:
+        arguments: The type of each, separated by blanks: ``i8`` is a number, ``u1[:]`` and ``i8[:,:]`` are
+            arrays of bytes and of 64-bit integers.
+    """
+
+    def decorate(function: F) -> F:
+        loop = inner(function)
+        written = tuple(arguments.split())
+        export = Export(loop, written, tuple(_TYPES[one] for one in written))
+        EXPORTS.setdefault(function.__module__, {})[function.__name__] = export
+        return loop
+
+    return decorate
 
 
-def _jit(**options: bool) -> Callable[[F], F]:
-    jit = numba.njit(cache=True, nogil=True, **options)
-    return lambda function: jit(_stamped(function))
+_TYPES: Final = {
+    "i8": types.int64,
+    "u1[:]": types.Array(types.uint8, 1, "C", aligned=False),
+    "u1[:,:]": types.Array(types.uint8, 2, "C", aligned=False),
+    "i8[:]": types.Array(types.int64, 1, "C", aligned=False),
+    "i8[:,:]": types.Array(types.int64, 2, "C", aligned=False),
+}
+_BARE: Final = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}  # nothing is counted
 
-
-compiled = _jit()
-"""Decorates a loop that is called from Python."""
-inner = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+inner: Callable[[F], F] = numba.njit(**_BARE)
 """Decorates what other loops call."""
-inlined = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+inlined: Callable[[F], F] = numba.njit(**_BARE, forceinline=True)
 """Decorates what other loops call, too; its code is put where it is called."""
-
-spliced: Callable[[F], F] = numba.njit(cache=True, nogil=True, inline="always")
+spliced: Callable[[F], F] = numba.njit(**_BARE, inline="always")
 """Decorates small functions that take arrays: they are merged into their callers before these are
 compiled."""
-
-COMPILING_S: Final = 120.0
-"""No process waits longer for the machine code of another."""
-
-
-class _CompileListener(event.Listener):  # type: ignore[misc]  # numba says nothing of types
-    """Says what numba compiles: it is notified only of loops whose machine code is in no cache."""
-
-    def __init__(self) -> None:
-        self._since = 0.0
-
-    def on_start(self, event: Any) -> None:
-        if PROCESS.begin():
-            self._since = time.monotonic()
-            _log.info(
-                "event=compiling loop=%s: machine code for records is made, once on this machine; none are "
-                "read meanwhile. `unistream connectors compile` does it beforehand",
-                event.data["dispatcher"].py_func.__name__,
-            )
-
-    def on_end(self, event: Any) -> None:
-        if PROCESS.end():
-            _log.info("event=compiled seconds=%.1f", time.monotonic() - self._since)
-
-
-event.register("numba:compile", _CompileListener())
-
-
-@contextmanager
-def one_compiles(loop: Any) -> Iterator[None]:
-    """Wraps the first call of a loop in a process: one process of a machine compiles it, and the others take
-    its machine code from the cache. Else the tasks of a first job, a process each, would all compile at once.
-    After `COMPILING_S`, or with a cache that may only be read, a process goes on by itself."""
-    with ExitStack() as held:
-        with suppress(OSError):
-            lock = held.enter_context(open(Path(loop.stats.cache_path) / "one_compiles.lock", "ab"))
-            if not _is_locked(lock.fileno()):
-                _await_other(lock.fileno())
-        yield
-
-
-def _await_other(descriptor: int) -> None:
-    """Waits for another process that compiles, `COMPILING_S` at most."""
-    give_up = time.monotonic() + COMPILING_S
-    PROCESS.begin()
-    try:
-        while not _is_locked(descriptor) and time.monotonic() < give_up:
-            time.sleep(0.05)
-    finally:
-        PROCESS.end()
-
-
-def _is_locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
 
 WORD: Final = 8
 LANES: Final = 32
@@ -262,12 +199,6 @@ def _pointer(builder: Any, address: Any, bits: int) -> Any:
 
 
 @inlined
-def keep(array: Any) -> None:
-    """Does nothing: but an array that a loop has made itself lives only up to the last place that names
-    it."""
-
-
-@inlined
 def number_at(table: int, index: int) -> int:
     """Reads a number of a table of 64-bit integers."""
     return np.int64(load8(table + WORD * index))
@@ -302,3 +233,15 @@ def copy_bytes(at: int, size: int, to: int) -> None:
     while done < size:
         store8(to + done, load8(at + done))
         done += WORD
+
+
+@inlined
+def copy_exactly(at: int, size: int, to: int) -> None:
+    """Writes no byte more."""
+    done = 0
+    while size - done >= WORD:
+        store8(to + done, load8(at + done))
+        done += WORD
+    while done < size:
+        set_byte(to + done, byte_at(at + done))
+        done += 1

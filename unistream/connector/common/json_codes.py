@@ -41,3 +41,10 @@ NOTES: Final = 4
 
 FIELDS_REMEMBERED: Final = 64
 """Fields of a row, counted from its beginning, that are expected where they were in the row before."""
+PARTS_REMEMBERED: Final = 3
+"""What is remembered of each: the column; where its name was the last time; its size."""
+
+MAP_NAMES_MAX: Final = 64
+"""Names of a map, each of which is compared with those before it."""
+MAP_GROWTH: Final = 6
+"""How many times as long a map becomes as a list: an entry of six bytes, such as ``"":1,``, has 24."""

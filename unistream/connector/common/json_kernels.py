@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from unistream.connector.common.buffers import PADDING, Int64s, UInt8s
+from unistream.connector.common.buffers import Int64s, UInt8s
 from unistream.connector.common.compiled import (
     WORD,
     address_of,
@@ -19,7 +19,6 @@ from unistream.connector.common.compiled import (
     compiled,
     inlined,
     inner,
-    keep,
     number_at,
     same_bytes,
     set_byte,
@@ -46,6 +45,7 @@ from unistream.connector.common.json_codes import (
     NOT_AN_OBJECT,
     NULL,
     OTHER_TYPE,
+    PARTS_REMEMBERED,
     PLACE,
     SET,
     SIZE,
@@ -85,7 +85,6 @@ from unistream.connector.common.json_time_kernels import READ, UNSURE, date_of, 
 from unistream.connector.common.span_kernels import after_blanks
 
 UNKNOWN: Final = -1  # a field that no column has
-PARTS_REMEMBERED: Final = 3  # of a field: the column; where its name was the last time; its size
 DIGITS_MAX: Final = 19  # of a mantissa that fits 64 bits, whatever they are
 DIGITS_OF_UINT64: Final = 20
 SMALL_EXPONENT: Final = 30  # no float with it is too large, not even of 32 bits
@@ -93,7 +92,7 @@ POWERS: Final = 10.0 ** np.arange(23)
 INFINITE, NOT_A_NUMBER = np.float64("inf"), np.float64("nan")
 
 
-@compiled
+@compiled("u1[:] i8[:] i8[:] u1[:] i8[:,:] i8[:,:] i8[:,:] u1[:,:] i8[:,:] i8[:] u1[:]")
 def read_rows(
     data: UInt8s,
     starts: Int64s,
@@ -104,6 +103,8 @@ def read_rows(
     sizes: Int64s,
     states: UInt8s,
     notes: Int64s,
+    memory: Int64s,
+    scratch: UInt8s,
 ) -> None:
     """Reads row k, ``data[starts[k]:starts[k] + lengths[k]]``, see `json_codes`.
 
@@ -118,12 +119,12 @@ def read_rows(
         sizes: (columns, rows): of text, and of what is undecided, in bytes. The others are not filled.
         states: (columns, rows), ABSENT at first.
         notes: (NOTES, rows): of a good row the verdict only.
+        memory: `FIELDS_REMEMBERED` times `PARTS_REMEMBERED` zeros.
+        scratch: At least as long as a row, and `PADDING`: of brackets that are open, or of an unescaped name.
     """
-    memory = np.zeros(FIELDS_REMEMBERED * PARTS_REMEMBERED, np.int64)
     for place in range(FIELDS_REMEMBERED):
         memory[place * PARTS_REMEMBERED] = place if place < len(table) else UNKNOWN
-    stack = np.empty(_longest(lengths) + 1, np.uint8)
-    known = address_of(names), address_of(table), len(table), address_of(memory), address_of(stack)
+    known = address_of(names), address_of(table), len(table), address_of(memory), address_of(scratch)
     cells = address_of(values), address_of(sizes), address_of(states), len(starts)
     base = address_of(data)
     for row in range(len(starts)):
@@ -134,16 +135,6 @@ def read_rows(
         notes[VERDICT, row] = GOOD if at >= 0 else -at
         if at < 0:
             notes[COLUMN, row], notes[PLACE, row], notes[BYTES, row] = column, place - base, size
-    keep(memory)
-    keep(stack)
-
-
-@inner
-def _longest(lengths: Int64s) -> int:
-    found = 0
-    for length in lengths:
-        found = max(found, length)
-    return found
 
 
 @inlined
@@ -224,11 +215,8 @@ def _search_key(at: int, end: int, remembered: int, known: tuple[int, ...]) -> t
         return close, UNKNOWN
     size = close - at
     if escaped:
-        text = np.empty(size + PADDING, np.uint8)
-        start = address_of(text)
-        column = _column_named(start, unescape(at, close, start) - start, known)
-        keep(text)
-        return size, column
+        text = known[4]
+        return size, _column_named(text, unescape(at, close, text) - text, known)
     column = _column_named(at, size, known)
     set_number(remembered, 0, column)
     set_number(remembered, 1, at)

@@ -13,12 +13,12 @@ from unistream.connector.common.compiled import (
     compiled,
     copy_bytes,
     inner,
-    keep,
     number_at,
     same_bytes,
     set_byte,
     set_number,
 )
+from unistream.connector.common.json_codes import MAP_NAMES_MAX
 from unistream.connector.common.json_scan_kernels import (
     CLOSE_OBJECT,
     COMMA,
@@ -32,26 +32,26 @@ from unistream.connector.common.json_scan_kernels import (
 )
 from unistream.connector.common.span_kernels import after_blanks
 
-NAMES_MAX: Final = 64  # each name is compared with those before it
-GROWTH: Final = 6  # an entry of six bytes, such as "":1, becomes one of 24
 _BEFORE_KEY: Final = np.frombuffer(b'{"key":' + bytes(PADDING), np.uint8)
 _BEFORE_VALUE: Final = np.frombuffer(b',"value":' + bytes(PADDING), np.uint8)
 
 
-@compiled
+@compiled("u1[:] i8[:] i8[:] u1[:] i8[:] u1[:] u1[:] i8[:]")
 def rewrite_objects(
-    data: UInt8s, starts: Int64s, lengths: Int64s, out: UInt8s, bounds: Int64s, done: UInt8s
+    data: UInt8s,
+    starts: Int64s,
+    lengths: Int64s,
+    out: UInt8s,
+    bounds: Int64s,
+    done: UInt8s,
+    stack: UInt8s,
+    names: Int64s,
 ) -> None:
-    """Value k of padded `data` is written to ``out[bounds[k]:bounds[k + 1]]``, which has room for `GROWTH`
-    times as much and `PADDING`. Not ``done[k]``: nothing is written, as it is no object, or has a name twice,
-    or with an escape, or more than `NAMES_MAX` of them."""
-    longest = 0
-    for length in lengths:
-        longest = max(longest, length)
-    stack = np.empty(longest + 1, np.uint8)
-    names = np.empty(2 * NAMES_MAX, np.int64)
-    before_key, before_value = _BEFORE_KEY.copy(), _BEFORE_VALUE.copy()
-    places = address_of(stack), address_of(names), address_of(before_key), address_of(before_value)
+    """Value k of padded `data` is written to ``out[bounds[k]:bounds[k + 1]]``, which has room for
+    `MAP_GROWTH` times as much and `PADDING`. Not ``done[k]``: nothing is written, as it is no object, or has
+    a name twice, or with an escape, or more than `MAP_NAMES_MAX` of them. `stack`: a byte for each bracket
+    that may be open; `names`: two numbers for each name."""
+    places = address_of(stack), address_of(names), address_of(_BEFORE_KEY), address_of(_BEFORE_VALUE)
     base, first = address_of(data), address_of(out)
     to = first
     for row in range(len(starts)):
@@ -60,10 +60,6 @@ def rewrite_objects(
         done[row] = found > 0
         to = max(to, found)
         bounds[row + 1] = to - first
-    keep(stack)
-    keep(names)
-    keep(before_key)
-    keep(before_value)
 
 
 @inner
@@ -84,7 +80,7 @@ def _rewrite(at: int, end: int, to: int, places: tuple[int, ...]) -> int:
             set_byte(to, np.uint8(COMMA))
             to += 1
             at = after_blanks(at + 1, end)
-        if count == NAMES_MAX or at >= end or byte_at(at) != QUOTE:
+        if count == MAP_NAMES_MAX or at >= end or byte_at(at) != QUOTE:
             return 0
         close, escaped, _ = string_end(at + 1, end)
         if close < 0 or escaped or _is_among(at, close + 1 - at, names, count):

@@ -8,10 +8,9 @@ Python those with maps inside, with escapes in names, or with a mistake, whose r
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterator
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import UserCodeError
-from unistream.connector.common.buffers import PADDING, Int64s, UInt8s, padded, read_only
+from unistream.connector.common.buffers import PADDING, Int64s, UInt8s, padded
+from unistream.connector.common.json_codes import MAP_GROWTH, MAP_NAMES_MAX
+from unistream.connector.common.machine_code import loops
 from unistream.model.columns.map_types import has_maps
 
 TWICE: Final = "a map in {!r} that has a key twice, where a JSON object has each name once"
@@ -83,9 +84,10 @@ def pairs_of(
     out, bounds = np.zeros(0, np.uint8), np.zeros(len(starts) + 1, np.int64)
     done = np.zeros(len(starts), np.uint8)
     if pa.types.is_map(kind) and not has_maps(kind.item_type):
-        kernels = _map_kernels()
-        out = np.empty(kernels.GROWTH * int(lengths.sum()) + 2 * len(starts) + PADDING, np.uint8)
-        kernels.rewrite_objects(read_only(data), starts, lengths, out, bounds, done)
+        out = np.empty(MAP_GROWTH * int(lengths.sum()) + 2 * len(starts) + PADDING, np.uint8)
+        stack = np.empty(int(lengths.max(initial=0)) + 1, np.uint8)
+        names = np.empty(2 * MAP_NAMES_MAX, np.int64)
+        _map_kernels().rewrite_objects(data, starts, lengths, out, bounds, done, stack, names)
     for place in np.flatnonzero(done == 0).tolist():
         start = int(starts[place])
         try:
@@ -101,12 +103,8 @@ def pairs_of(
     return (padded(out[: bounds[-1]].tobytes(), *texts.values()), starts, lengths), bad
 
 
-@functools.cache
-def _map_kernels() -> ModuleType:
-    """The loops, which are compiled at the first use."""
-    from unistream.connector.common import json_map_kernels
-
-    return json_map_kernels
+def _map_kernels() -> SimpleNamespace:
+    return loops("unistream.connector.common.json_map_kernels")
 
 
 def rewritten(text: bytes, name: str, kind: pa.DataType) -> bytes:

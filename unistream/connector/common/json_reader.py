@@ -14,17 +14,16 @@ that is not UTF-8.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unistream.connector.common.buffers import PADDING, Int64s, UInt8s, padded, read_only
+from unistream.connector.common.buffers import PADDING, Int64s, UInt8s, padded
 from unistream.connector.common.json_codes import (
     ABSENT,
     ANY,
@@ -33,6 +32,7 @@ from unistream.connector.common.json_codes import (
     BY_PARSER,
     COLUMN,
     DATE,
+    FIELDS_REMEMBERED,
     FLOAT,
     GOOD,
     INTEGER,
@@ -41,6 +41,7 @@ from unistream.connector.common.json_codes import (
     NOT_UTF8,
     NOTES,
     NULL,
+    PARTS_REMEMBERED,
     TEXT,
     TIME,
     TRAITS,
@@ -50,6 +51,7 @@ from unistream.connector.common.json_codes import (
 )
 from unistream.connector.common.json_reasons import reasons_of
 from unistream.connector.common.json_undecided import UndecidedColumn, value_type
+from unistream.connector.common.machine_code import loops
 from unistream.connector.common.spans import line_spans
 
 _AS_IT_IS: Final = pa.list_(pa.null())  # of a field that is not read: any type that no loop reads
@@ -125,7 +127,6 @@ class JsonReader:
             starts: Where row k begins.
             lengths: Its bytes.
         """
-        data = read_only(data)
         starts, lengths = np.ascontiguousarray(starts), np.ascontiguousarray(lengths)
         lines = _ParsedLines(data, len(self._schema), len(starts))
         json_kernels().read_rows(
@@ -138,6 +139,8 @@ class JsonReader:
             lines.sizes,
             lines.states,
             lines.notes,
+            np.zeros(FIELDS_REMEMBERED * PARTS_REMEMBERED, np.int64),
+            np.empty(int(lengths.max(initial=0)) + PADDING, np.uint8),
         )
         arrays = [self._column(index, lines) for index in range(self._width)]
         for index, field in enumerate(self._schema):
@@ -209,37 +212,18 @@ class _ParsedLines:
 
 
 def warm_up_json() -> None:
-    """Compiles the loops, or loads their machine code: once per process. The first time on a machine takes
-    ten seconds of a core."""
+    """Loads the loops, or compiles them if their machine code is nowhere: once per process."""
     text = padded(b'{"a": "\\u00e4"}')
     JsonReader(pa.schema({"a": pa.string()})).read(text, *line_spans(text, len(text) - PADDING))
 
 
-@functools.cache
-def json_kernels() -> ModuleType:
-    """The compiled loops; imported late, because a master does not need the compiler."""
-    from unistream.connector.common import json_kernels as kernels
-
-    names, table = _table(pa.schema([]), [])
-    found, no_rows = _ParsedLines(read_only(padded()), 0, 0), np.empty(0, np.int64)
-    with _compiled().one_compiles(kernels.read_rows):
-        kernels.read_rows(
-            found.data, no_rows, no_rows, names, table, found.values, found.sizes, found.states, found.notes
-        )
-    return kernels
+def json_kernels() -> SimpleNamespace:
+    """The compiled loops."""
+    return loops("unistream.connector.common.json_kernels")
 
 
-def _compiled() -> ModuleType:
-    from unistream.connector.common import compiled
-
-    return compiled
-
-
-@functools.cache
-def _text_kernels() -> ModuleType:
-    from unistream.connector.common import json_text_kernels
-
-    return json_text_kernels
+def _text_kernels() -> SimpleNamespace:
+    return loops("unistream.connector.common.json_text_kernels")
 
 
 # --- what the loops need --------------------------------------------------------------------------

@@ -6,24 +6,21 @@ has `PADDING` bytes behind its content.
 
 from __future__ import annotations
 
-import functools
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from unistream.connector.common.buffers import PADDING, Int64s, UInt8s, read_only
+from unistream.connector.common.buffers import PADDING, Int64s, UInt8s
+from unistream.connector.common.machine_code import loops
 
 _LINE_BYTES: Final = 64  # most lines have more; for others there is a second look
 
 
-@functools.cache
-def span_kernels() -> ModuleType:
-    """The compiled loops; imported late, because a master does not need the compiler."""
-    from unistream.connector.common import span_kernels
-
-    return span_kernels
+def span_kernels() -> SimpleNamespace:
+    """The compiled loops."""
+    return loops("unistream.connector.common.span_kernels")
 
 
 def binary_array(data: UInt8s, starts: Int64s, lengths: Int64s) -> pa.Array[Any]:
@@ -36,7 +33,7 @@ def binary_array(data: UInt8s, starts: Int64s, lengths: Int64s) -> pa.Array[Any]
     bounds = np.zeros(len(starts) + 1, np.int64)
     np.cumsum(np.maximum(lengths, 0), out=bounds[1:])
     out = np.empty(int(bounds[-1]) + PADDING, np.uint8)
-    span_kernels().gather(read_only(data), starts, lengths, bounds, out)
+    span_kernels().gather(data, starts, lengths, bounds, out)
     valid = pa.array(lengths >= 0).buffers()[1] if (lengths < 0).any() else None
     buffers = [valid, pa.py_buffer(bounds), pa.py_buffer(out)]
     return pa.Array.from_buffers(pa.large_binary(), len(starts), buffers)
@@ -49,7 +46,7 @@ def line_spans(data: UInt8s, size: int) -> tuple[Int64s, Int64s]:
     >>> line_spans(padded(b"ab\n\r\n c"), 7)
     (array([0, 5]), array([2, 2]))
     """
-    room, data = size // _LINE_BYTES + 1, read_only(data)
+    room = size // _LINE_BYTES + 1
     while True:
         starts, lengths = np.empty(room, np.int64), np.empty(room, np.int64)
         used = span_kernels().find_lines(data, size, starts, lengths)

@@ -8,11 +8,10 @@ depend on the ends of blocks. A quote that does not end is refused: it would swa
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +22,7 @@ import pyarrow.csv as pa_csv
 from unistream.base.errors import UserCodeError
 from unistream.base.limits import KIB
 from unistream.connector.common import text_times
+from unistream.connector.common.machine_code import loops
 from unistream.connector.file.format import (
     BYTE_ORDER_MARK,
     CSV_NULLS,
@@ -220,8 +220,8 @@ def whole_blocks(file: pa.NativeFile, delimiter: str, begin: int, block_bytes: i
 
 def _last_row_end(text: bytes, delimiter: str) -> tuple[int, bool]:
     if b'"' in text:
-        end, is_open = _kernels().last_row_end(np.frombuffer(text, np.uint8), ord(delimiter))
-        return int(end), bool(is_open)
+        end = _kernels().last_row_end(np.frombuffer(text, np.uint8), ord(delimiter))
+        return (end, False) if end >= 0 else (-1 - end, True)
     return last_line_end(text), False
 
 
@@ -233,12 +233,8 @@ def last_line_end(text: bytes) -> int:
     return max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
 
 
-@functools.cache
-def _kernels() -> ModuleType:
-    """The loops, imported late: few files have quotes, and a master does not need the compiler."""
-    from unistream.connector.file import csv_kernels
-
-    return csv_kernels
+def _kernels() -> SimpleNamespace:
+    return loops("unistream.connector.file.csv_kernels")
 
 
 def null_options(text_nulls: bool) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-from types import ModuleType
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 
 from unistream.connector.common import binary_array
+from unistream.connector.common.machine_code import loops
 from unistream.connector.kafka.format.layout import HEADERS_TYPE
 from unistream.connector.kafka.record.records import Framed
 
@@ -47,10 +47,9 @@ def _headers(framed: Framed) -> pa.ListArray:
     counts = np.empty(len(framed), np.int64)
     places = np.empty(len(framed), np.int64)
     behind = framed.value_starts + np.maximum(framed.value_lengths, 0)
-    loops = _kernels()
-    _check(loops.count_headers(framed.data, behind, counts, places))
+    _check(_kernels().count_headers(framed.data, behind, counts, places))
     out = np.empty((4, int(counts.sum())), np.int64)
-    _check(loops.place_headers(framed.data, counts, places, out))
+    _check(_kernels().place_headers(framed.data, counts, places, out))
     bounds = np.zeros(len(framed) + 1, np.int32)
     np.cumsum(counts, out=bounds[1:])
     try:
@@ -67,9 +66,5 @@ def _check(broken: int) -> None:
         raise ValueError("its headers are broken")
 
 
-@functools.cache
-def _kernels() -> ModuleType:
-    """The loops, which are compiled at the first use."""
-    from unistream.connector.kafka.format import header_kernels
-
-    return header_kernels
+def _kernels() -> SimpleNamespace:
+    return loops("unistream.connector.kafka.format.header_kernels")

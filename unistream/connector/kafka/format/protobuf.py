@@ -8,10 +8,9 @@ records are.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -22,8 +21,11 @@ import pyarrow.compute as pc
 from unistream.base.errors import ConfigError
 from unistream.base.numpy_types import numpy_type
 from unistream.connector.common import Build, Decoded, Int64s, RecordCells, UInt8s, binary_array, merged
+from unistream.connector.common.machine_code import loops
 from unistream.connector.kafka.format.framing import by_schema, shifted
 from unistream.connector.kafka.format.protobuf_schema import (
+    DEPTH_MAX,
+    PATH_MAX,
     Elements,
     FieldTables,
     Message,
@@ -81,7 +83,7 @@ class RegistryProtobufDecoder:
         self._registry.close()
 
     def _of_schema(self, number: int, framed: Framed) -> Decoded:
-        paths = np.full((len(framed), _kernels().PATH_MAX), -1, np.int64)
+        paths = np.full((len(framed), PATH_MAX), -1, np.int64)
         sizes = np.empty(len(framed), np.int64)
         _kernels().message_paths(framed.data, framed.value_starts, framed.value_lengths, paths, sizes)
         parts = [Decoded.refused(self._schema, np.flatnonzero(sizes < 0), NO_PATH)]
@@ -141,8 +143,8 @@ def parsed(
     values, sizes = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     valid, bad = np.zeros(shape, np.uint8), np.zeros(count, np.uint8)
     counts = np.zeros((len(tables.lists), count), np.int64)
-    none = np.empty((2, 0), np.int64)
-    _kernels().parse(data, starts, lengths, fields, first, values, sizes, valid, bad, counts, none)
+    none, stack = np.empty((2, 0), np.int64), np.empty((2, DEPTH_MAX + 2), np.int64)
+    _kernels().parse(data, starts, lengths, fields, first, values, sizes, valid, bad, counts, none, stack)
     wrong = bad > 0
     counts[:, wrong] = 0
     ends = np.cumsum(counts).reshape(counts.shape)
@@ -150,7 +152,9 @@ def parsed(
     elements = np.empty((2, total), np.int64)
     if total:
         begins = ends - counts
-        _kernels().parse(data, starts, lengths, fields, first, values, sizes, valid, bad, begins, elements)
+        _kernels().parse(
+            data, starts, lengths, fields, first, values, sizes, valid, bad, begins, elements, stack
+        )
     lists, low = [], 0
     for element, of_rows in zip(tables.lists, counts, strict=True):
         taken = slice(low, low + int(of_rows.sum()))
@@ -285,9 +289,5 @@ def _last_of_each_key(keys: pa.Array, offsets: Int64s) -> tuple[pa.Array, Int64s
     return pa.array(last), np.concatenate([[0], np.cumsum(sizes)])
 
 
-@functools.cache
-def _kernels() -> ModuleType:
-    """The loops, which are compiled at the first use."""
-    from unistream.connector.kafka.format import protobuf_kernels
-
-    return protobuf_kernels
+def _kernels() -> SimpleNamespace:
+    return loops("unistream.connector.kafka.format.protobuf_kernels")

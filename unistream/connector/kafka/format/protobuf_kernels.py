@@ -7,19 +7,18 @@ from typing import Any, Final
 import numpy as np
 
 from unistream.connector.common import Int64s, UInt8s
-from unistream.connector.common.compiled import compiled, spliced
+from unistream.connector.common.compiled import compiled, inner, spliced
 from unistream.connector.common.varint_kernels import varint
 from unistream.connector.kafka.format.protobuf_schema import (
-    DEPTH_MAX,
     EIGHT,
     FOUR,
     MESSAGE,
+    PATH_MAX,
     SIZED,
     VARINT,
     ZIGZAG,
 )
 
-PATH_MAX: Final = 8  # messages in messages, of which one is the type of a topic
 SKIPPED: Final = -1
 TAG_END: Final = 1 << 32
 
@@ -40,7 +39,7 @@ def _unsigned(data: UInt8s, pos: int, end: int) -> tuple[Any, int]:
     return np.int64(0), -1
 
 
-@compiled
+@compiled("u1[:] i8[:] i8[:] i8[:,:] i8[:] i8[:,:] i8[:,:] u1[:,:] u1[:] i8[:,:] i8[:,:] i8[:,:]")
 def parse(
     data: UInt8s,
     starts: Int64s,
@@ -53,13 +52,13 @@ def parse(
     bad: UInt8s,
     cursors: Int64s,
     elements: Int64s,
+    stack: Int64s,
 ) -> None:
     """Fills values (numbers, bits, places of bytes), sizes (of bytes) and valid, each [slot, row]; bad: 1 if
     a record is no message. Of a field that is written twice the last one counts. Repeated ones take two runs:
     with `cursors` [list, row] of 0 and no `elements` it counts them; with the places of the first ones it
-    fills `elements` (values, sizes). Both move the cursors."""
-    ends = np.empty(DEPTH_MAX + 2, np.int64)
-    messages = np.empty(DEPTH_MAX + 2, np.int64)
+    fills `elements` (values, sizes). Both move the cursors. `stack`: two rows of `DEPTH_MAX` and 2."""
+    ends, messages = stack[0], stack[1]
     for row in range(len(starts)):
         pos = starts[row]
         depth = -1 if bad[row] else 0  # of the first run
@@ -102,7 +101,7 @@ def _unfolded(value: Any) -> Any:
     return np.int64(np.uint64(value) >> np.uint64(1)) ^ -(value & 1)
 
 
-@compiled
+@inner
 def _place(fields: Int64s, low: int, high: int, number: int, wire: int) -> int:
     """Finds a field in the table: -1: it is none of these, -2: it has another wire type."""
     for at in range(low, high):
@@ -112,7 +111,7 @@ def _place(fields: Int64s, low: int, high: int, number: int, wire: int) -> int:
     return SKIPPED
 
 
-@compiled
+@inner
 def _taken(
     data: UInt8s,
     fields: Int64s,
@@ -146,7 +145,7 @@ def _taken(
     return True
 
 
-@compiled
+@inner
 def _field(data: UInt8s, pos: int, end: int, wire: int) -> tuple[Any, Any, int]:
     """Reads the value of a field: (value or place, size, next position); position -1: it does not fit, or is
     a group."""
@@ -170,7 +169,7 @@ def _field(data: UInt8s, pos: int, end: int, wire: int) -> tuple[Any, Any, int]:
     return np.int64(bits), zero, pos + width
 
 
-@compiled
+@compiled("u1[:] i8[:] i8[:] i8[:,:] i8[:]")
 def message_paths(data: UInt8s, starts: Int64s, lengths: Int64s, paths: Int64s, sizes: Int64s) -> None:
     """Which message of its schema each record is: [row, depth], -1 behind the last; sizes: bytes of that, -1:
     there is none."""

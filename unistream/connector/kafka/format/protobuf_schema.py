@@ -30,6 +30,7 @@ WRAPPERS: Final = frozenset(
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
 DEPTH_MAX: Final = 64  # of messages in messages
+PATH_MAX: Final = 8  # messages in messages, of which one is the type of a topic
 
 # of FieldDescriptor.type: wire type, what it has, Arrow's type
 _TYPES: Final[Mapping[int, tuple[int, int, pa.DataType]]] = {

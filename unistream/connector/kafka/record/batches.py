@@ -10,17 +10,17 @@ sequence of its partition is known.
 
 from __future__ import annotations
 
-import functools
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
+from unistream.connector.common.machine_code import loops
 from unistream.connector.kafka.record.records import Int64s, UInt8s
 from unistream.connector.kafka.record.transactions import ProducerId
 
@@ -196,9 +196,5 @@ def _compressed(payload: memoryview, compression: Compression) -> memoryview:
     return memoryview(sink.getvalue())
 
 
-@functools.cache
-def _kernels() -> ModuleType:
-    """The loops, which are compiled at the first use; importing numba takes most of a second."""
-    from unistream.connector.kafka.record import write_kernels
-
-    return write_kernels
+def _kernels() -> SimpleNamespace:
+    return loops("unistream.connector.kafka.record.write_kernels")

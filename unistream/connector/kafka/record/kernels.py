@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from unistream.connector.common import Int64s, UInt8s
-from unistream.connector.common.compiled import compiled, spliced
+from unistream.connector.common.compiled import compiled, inner, spliced
 from unistream.connector.common.varint_kernels import varint
 
 # a batch's framing: rows of the matrix that `frame_batches` fills
@@ -28,7 +28,7 @@ def _sized(data: UInt8s, pos: int, end: int) -> tuple[Any, Any, int]:
     return start, length, start + length
 
 
-@compiled
+@inner
 def _record(data: UInt8s, pos: int, limit: int, row: int, out: Int64s) -> Any:
     """Frames one record into out[:, row] (offset and time still relative); the next position or -1."""
     size, pos = varint(data, pos, limit)
@@ -56,7 +56,7 @@ def _record(data: UInt8s, pos: int, limit: int, row: int, out: Int64s) -> Any:
     return end  # headers are not read
 
 
-@compiled
+@compiled("u1[:] i8[:] i8[:,:] i8[:,:]")
 def frame_batches(data: UInt8s, ends: Int64s, heads: Int64s, out: Int64s) -> int:
     """Frames all batches; -1, or the index of the first one that is broken."""
     row = 0

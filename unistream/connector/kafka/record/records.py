@@ -8,16 +8,16 @@ A batch is varint-framed, so numpy cannot split it; small compiled loops do (`ke
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Final
 
 import numpy as np
 
 from unistream.base.errors import ProtocolError
 from unistream.connector.common import Int64s, UInt8s, padded, warm_up_json
+from unistream.connector.common.machine_code import loops
 
 ABSENT: Final = -1  # length of a null key or value, as on the wire
 
@@ -90,12 +90,9 @@ class Framed:
         )
 
 
-@functools.cache
-def kernels() -> ModuleType:
-    """The compiled loops; imported late, because a master does not need the compiler."""
-    from unistream.connector.kafka.record import kernels
-
-    return kernels
+def kernels() -> SimpleNamespace:
+    """The compiled loops."""
+    return loops("unistream.connector.kafka.record.kernels")
 
 
 def frame(batches: Sequence[RawBatch]) -> Framed:
@@ -110,7 +107,7 @@ def frame(batches: Sequence[RawBatch]) -> Framed:
         [(b.count, b.base_offset, b.first_timestamp, b.append_timestamp) for b in batches], dtype=np.int64
     ).reshape(-1, 4)
     out = np.empty((6, int(heads[:, 0].sum())), dtype=np.int64)
-    broken = int(kernels().frame_batches(data, ends, heads, out))
+    broken = kernels().frame_batches(data, ends, heads, out)
     if broken >= 0:
         raise ProtocolError(
             f"the record batch at offset {batches[broken].base_offset} does not hold what its header says"
@@ -119,9 +116,6 @@ def frame(batches: Sequence[RawBatch]) -> Framed:
 
 
 def warm_up() -> None:
-    """Compiles the kernels, or loads them from numba's cache: once per process."""
+    """Loads the loops, or compiles them if their machine code is nowhere: once per process."""
     warm_up_json()
-    from unistream.connector.common import compiled
-
-    with compiled.one_compiles(kernels().frame_batches):
-        frame([RawBatch(0, 1, 0, -1, 1, memoryview(b"\x0c\x00\x00\x00\x01\x00\x00"))])
+    frame([RawBatch(0, 1, 0, -1, 1, memoryview(b"\x0c\x00\x00\x00\x01\x00\x00"))])

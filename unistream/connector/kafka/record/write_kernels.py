@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from unistream.connector.common import Int64s, UInt8s
-from unistream.connector.common.compiled import compiled, spliced
+from unistream.connector.common.compiled import address_of, compiled, copy_exactly, spliced
 
 
 @spliced
@@ -36,12 +36,12 @@ def _put(out: UInt8s, to: int, data: UInt8s, start: Any, length: Any) -> int:
     """Writes length-prefixed bytes; length -1: null."""
     to = _put_varint(out, to, length)
     if length > 0:
-        out[to : to + length] = data[start : start + length]
+        copy_exactly(address_of(data) + start, length, address_of(out) + to)
         to += length
     return to
 
 
-@compiled
+@compiled("i8[:] u1[:] i8[:] i8[:] u1[:] i8[:] i8[:] u1[:] i8[:] i8[:] i8 u1[:]")
 def put_records(
     times: Int64s,
     keys: UInt8s,
@@ -75,12 +75,12 @@ def put_records(
         to = _put_varint(out, to, count)
         if header_count:
             length, start = header_lengths[row], header_starts[row]
-            out[to : to + length] = headers[start : start + length]
+            copy_exactly(address_of(headers) + start, length, address_of(out) + to)
             to += length
     return to
 
 
-@compiled
+@compiled("u1[:] i8[:] u1[:] u1[:] i8[:] i8[:] u1[:] i8[:]")
 def add_header(
     former: UInt8s,
     former_bounds: Int64s,
@@ -95,14 +95,14 @@ def add_header(
     to = 0
     for row in range(len(starts)):
         begin, end = former_bounds[row], former_bounds[row + 1]
-        out[to : to + end - begin] = former[begin:end]
+        copy_exactly(address_of(former) + begin, end - begin, address_of(out) + to)
         to += end - begin
         to = _put(out, to, name, 0, np.int64(len(name)))
         to = _put(out, to, values, starts[row], lengths[row])
         bounds[row + 1] = to
 
 
-@compiled
+@compiled("u1[:] i8[:] i8[:] i8[:]")
 def murmur2(data: UInt8s, starts: Int64s, lengths: Int64s, out: Int64s) -> None:
     """The hash of Kafka's clients, as they use it: without its sign. -1: there is no key."""
     m = np.uint32(0x5BD1E995)
