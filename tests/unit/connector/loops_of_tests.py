@@ -6,7 +6,7 @@ from unistream.connector.common import compiled as loops
 from unistream.connector.common.buffers import Int64s, UInt8s
 
 
-@loops.compiled("u1[:] i8 i8[:]")
+@loops.compiled("u1[:] i8 >i8[:]")
 def lanes(data: UInt8s, byte: int, out: Int64s) -> None:
     at = loops.address_of(data)
     out[0] = loops.lanes_equal(at, byte)
@@ -14,12 +14,12 @@ def lanes(data: UInt8s, byte: int, out: Int64s) -> None:
     out[2] = loops.lanes_not_ascii(at)
 
 
-@loops.compiled("i8[:]")
+@loops.compiled(">i8[:]")
 def below(bits: Int64s) -> None:
     bits[0] = loops.below_first(bits[0])
 
 
-@loops.compiled("u1[:] i8 u1[:]")
+@loops.compiled("u1[:] i8 >u1[:]")
 def copied(data: UInt8s, size: int, out: UInt8s) -> None:
     loops.copy_exactly(loops.address_of(data), size, loops.address_of(out))
 

@@ -21,17 +21,36 @@ def test_arrays_of_both_kinds_and_numbers_are_handed_over() -> None:
     assert loops(OURS).unpacked(np.array([3, -5]), 2**40) == 3 - 5 * 2**40
 
 
+def test_what_a_loop_reads_may_have_gaps_and_be_narrower() -> None:
+    numbers = np.array([3, 0, -5, 0], np.int32)
+    assert loops(OURS).unpacked(numbers[::2], 10) == -47
+    assert loops(OURS).unpacked(np.frombuffer(b"\1\2", np.uint8), 10) == 21
+
+
 @pytest.mark.parametrize(
     "array",
     [
-        pytest.param(np.zeros(4, np.int32), id="of another type"),
+        pytest.param(np.zeros(2, np.float64), id="of another type"),
+        pytest.param(np.zeros(2, np.uint64), id="whose values may not fit"),
         pytest.param(np.zeros((2, 2), np.int64), id="of another shape"),
-        pytest.param(np.zeros(8, np.int64)[::2], id="with gaps"),
     ],
 )
-def test_an_array_that_the_loop_is_not_made_for_is_refused(array: np.ndarray) -> None:
-    with pytest.raises(AssertionError):
+def test_an_array_that_a_loop_cannot_read_is_refused(array: np.ndarray) -> None:
+    with pytest.raises(TypeError):
         loops(OURS).unpacked(array, 1)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pytest.param(np.zeros(1, np.int32), id="of another type"),
+        pytest.param(np.zeros(8, np.int64)[::2], id="with gaps"),
+        pytest.param(np.frombuffer(bytes(8), np.int64), id="that is only read"),
+    ],
+)
+def test_an_array_that_a_loop_cannot_write_to_is_refused(array: np.ndarray) -> None:
+    with pytest.raises(TypeError):
+        loops(OURS).below(array)
 
 
 def test_a_loop_that_fails_says_so() -> None:

@@ -30,7 +30,7 @@ from unistream.connector.common.varint_kernels import varint
 DECIMAL_BYTES: Final = 16
 
 
-@compiled("u1[:] i8[:] i8[:] i8[:,:] i8[:,:] i8[:,:] u1[:,:] u1[:]")
+@compiled("u1[:] i8[:] i8[:] i8[:,:] >i8[:,:] >i8[:,:] >u1[:,:] >u1[:]")
 def decode(
     data: UInt8s,
     starts: Int64s,
@@ -49,7 +49,7 @@ def decode(
             bad[row] = 1
 
 
-@compiled("u1[:] i8[:] i8[:] i8[:,:] i8[:,:] i8[:,:] u1[:,:]")
+@compiled("u1[:] i8[:] i8[:] i8[:,:] >i8[:,:] >i8[:,:] >u1[:,:]")
 def decode_blocks(
     data: UInt8s,
     bounds: Int64s,
@@ -135,7 +135,7 @@ def _value(data: UInt8s, pos: int, end: int, kind: int, argument: int) -> tuple[
     return np.int64(bits), zero, pos + width
 
 
-@compiled("u1[:] i8[:] i8[:] u1[:] u1[:,:] u1[:]")
+@compiled("u1[:] i8[:] i8[:] u1[:] >u1[:,:] >u1[:]")
 def decimals(data: UInt8s, starts: Int64s, sizes: Int64s, valid: UInt8s, out: UInt8s, bad: UInt8s) -> None:
     """Turns big-endian numbers of any length into little-endian ones of 16 bytes; bad: 1 if one needs
     more."""

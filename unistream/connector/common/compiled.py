@@ -1,7 +1,7 @@
 """What loops over bytes are written with: the only place that knows numba.
 
 A loop is a function that numba compiles, in a process of its own (`loop_compiler`), or when a wheel is built.
-Whoever reads records knows only its machine code (`machine_code`).
+Readers of records know only its machine code (`machine_code`).
 
 Loops that look at every byte take addresses, as in C: an array that is handed from function to function is
 counted at each call, which was measured to cost four times as much as all the rest. The caller that takes the
@@ -44,13 +44,13 @@ def compiled(arguments: str) -> Callable[[F], F]:
 
     Args:
         arguments: The type of each, separated by blanks: ``i8`` is a number, ``u1[:]`` and ``i8[:,:]`` are
-            arrays of bytes and of 64-bit integers.
+            arrays of bytes and of 64-bit integers; ``>`` stands before those that the loop writes to.
     """
 
     def decorate(function: F) -> F:
         loop = inner(function)
         written = tuple(arguments.split())
-        export = Export(loop, written, tuple(_TYPES[one] for one in written))
+        export = Export(loop, written, tuple(_TYPES[one.lstrip(">")] for one in written))
         EXPORTS.setdefault(function.__module__, {})[function.__name__] = export
         return loop
 

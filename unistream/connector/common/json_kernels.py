@@ -92,7 +92,7 @@ POWERS: Final = 10.0 ** np.arange(23)
 INFINITE, NOT_A_NUMBER = np.float64("inf"), np.float64("nan")
 
 
-@compiled("u1[:] i8[:] i8[:] u1[:] i8[:,:] i8[:,:] i8[:,:] u1[:,:] i8[:,:] i8[:] u1[:]")
+@compiled("u1[:] i8[:] i8[:] u1[:] i8[:,:] >i8[:,:] >i8[:,:] >u1[:,:] >i8[:,:] >i8[:] >u1[:]")
 def read_rows(
     data: UInt8s,
     starts: Int64s,

@@ -36,7 +36,7 @@ _BEFORE_KEY: Final = np.frombuffer(b'{"key":' + bytes(PADDING), np.uint8)
 _BEFORE_VALUE: Final = np.frombuffer(b',"value":' + bytes(PADDING), np.uint8)
 
 
-@compiled("u1[:] i8[:] i8[:] u1[:] i8[:] u1[:] u1[:] i8[:]")
+@compiled("u1[:] i8[:] i8[:] >u1[:] >i8[:] >u1[:] >u1[:] >i8[:]")
 def rewrite_objects(
     data: UInt8s,
     starts: Int64s,

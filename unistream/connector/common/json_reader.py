@@ -127,7 +127,6 @@ class JsonReader:
             starts: Where row k begins.
             lengths: Its bytes.
         """
-        starts, lengths = np.ascontiguousarray(starts), np.ascontiguousarray(lengths)
         lines = _ParsedLines(data, len(self._schema), len(starts))
         json_kernels().read_rows(
             data,

@@ -62,7 +62,7 @@ def _write_utf8(point: int, to: int) -> int:
     return to + more + 1
 
 
-@compiled("u1[:] i8[:] i8[:] u1[:] i8[:] u1[:]")
+@compiled("u1[:] i8[:] i8[:] u1[:] >i8[:] >u1[:]")
 def gather_text(
     data: UInt8s, starts: Int64s, lengths: Int64s, states: UInt8s, bounds: Int64s, out: UInt8s
 ) -> None:
@@ -80,7 +80,7 @@ def gather_text(
         bounds[row + 1] = to - first
 
 
-@compiled("u1[:] i8[:] u1[:]")
+@compiled("u1[:] i8[:] >u1[:]")
 def find_not_utf8(text: UInt8s, bounds: Int64s, wrong: UInt8s) -> None:
     """Sets ``wrong[k]`` of each piece of padded `text` that is not UTF-8."""
     base = address_of(text)

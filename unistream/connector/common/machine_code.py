@@ -77,7 +77,7 @@ NUMBER: Final = "i8"
 SUFFIX: Final = "loops1"  # the number of the form of the files
 _PACKAGE: Final = Path(__file__).parents[2] / "_loops"
 _V3: Final = ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
-_DTYPES: Final = {"u1": np.dtype(np.uint8), "i8": np.dtype(np.int64)}
+_DTYPES: Final[dict[str, np.dtype[Any]]] = {"u1": np.dtype(np.uint8), "i8": np.dtype(np.int64)}
 
 Argument: TypeAlias = "np.ndarray[Any, Any] | int"
 
@@ -131,15 +131,17 @@ class Loop:
         self._function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_int64] * (2 + words))(address)
 
     def __call__(self, *given: Argument) -> int:
+        """Raises TypeError: an array is not of the type that the loop is made for."""
         words: list[int] = []
+        arrays = []  # until the loop has ended
         for one, kind in zip(given, self._kinds, strict=True):
             if kind is None:
                 words.append(int(one))
                 continue
             assert isinstance(one, np.ndarray)
-            assert (one.dtype, one.ndim) == kind, (self._name, one.dtype, one.shape)
-            assert one.flags.c_contiguous, f"{self._name}: an array with gaps"
-            words += (0, 0, one.size, one.itemsize, one.ctypes.data, *one.shape, *one.strides)
+            array = kind.taken(one)
+            arrays.append(array)
+            words += (0, 0, array.size, array.itemsize, array.ctypes.data, *array.shape, *array.strides)
         result, failure = ctypes.c_int64(0), ctypes.c_int64(0)
         if self._function(ctypes.addressof(result), ctypes.addressof(failure), *words):
             raise AssertionError(f"the loop {self._name} failed")
@@ -147,17 +149,29 @@ class Loop:
 
 
 class _Kind(NamedTuple):
-    """What an array is."""
+    """What arrays a loop takes. `is_written`: it writes to them, and not only reads."""
 
     dtype: np.dtype[Any]
     dimensions: int
+    is_written: bool
+
+    def taken(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The array without gaps; a copy if it has some. Raises TypeError."""
+        if array.ndim != self.dimensions:
+            raise TypeError(f"an array of {array.ndim} dimensions, not {self.dimensions}")
+        if not self.is_written:
+            return array.astype(self.dtype, order="C", casting="safe", copy=False)
+        if array.dtype != self.dtype or not (array.flags.c_contiguous and array.flags.writeable):
+            raise TypeError(f"an array of {array.dtype} that cannot be written as {self.dtype} without gaps")
+        return array
 
 
 def _kind_of(argument: str) -> _Kind | None:
     """None: it is a number."""
     if argument == NUMBER:
         return None
-    return _Kind(_DTYPES[argument[:2]], argument.count(":"))
+    plain = argument.lstrip(">")
+    return _Kind(_DTYPES[plain[:2]], plain.count(":"), plain != argument)
 
 
 _ENGINES: Final[list[Any]] = []  # an engine that is collected takes its code with it

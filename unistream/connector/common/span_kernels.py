@@ -36,7 +36,7 @@ def after_blanks(at: int, end: int) -> int:
     return at
 
 
-@compiled("u1[:] i8[:] i8[:] i8[:] u1[:]")
+@compiled("u1[:] i8[:] i8[:] i8[:] >u1[:]")
 def gather(data: UInt8s, starts: Int64s, lengths: Int64s, bounds: Int64s, out: UInt8s) -> None:
     """Copies piece k to ``out[bounds[k]:bounds[k + 1]]``, in order; `out` is padded."""
     base, to = address_of(data), address_of(out)
@@ -44,7 +44,7 @@ def gather(data: UInt8s, starts: Int64s, lengths: Int64s, bounds: Int64s, out: U
         copy_bytes(base + starts[k], lengths[k], to + bounds[k])
 
 
-@compiled("u1[:] i8 i8[:] i8[:]")
+@compiled("u1[:] i8 >i8[:] >i8[:]")
 def find_lines(data: UInt8s, size: int, starts: Int64s, lengths: Int64s) -> int:
     """Fills both; the number of lines that are not blank, or minus 1: there are more than fit."""
     used = 0

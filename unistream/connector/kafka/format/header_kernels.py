@@ -12,7 +12,7 @@ from unistream.connector.common.varint_kernels import varint
 from unistream.connector.kafka.record.kernels import _sized
 
 
-@compiled("u1[:] i8[:] i8[:] i8[:]")
+@compiled("u1[:] i8[:] >i8[:] >i8[:]")
 def count_headers(data: UInt8s, starts: Int64s, counts: Int64s, places: Int64s) -> int:
     """How many headers each record has, and where the first one begins; -1, or the row of a broken one.
 
@@ -27,7 +27,7 @@ def count_headers(data: UInt8s, starts: Int64s, counts: Int64s, places: Int64s) 
     return -1
 
 
-@compiled("u1[:] i8[:] i8[:] i8[:,:]")
+@compiled("u1[:] i8[:] i8[:] >i8[:,:]")
 def place_headers(data: UInt8s, counts: Int64s, places: Int64s, out: Int64s) -> Any:
     """Fills starts and lengths of keys and values, a column for each header; -1, or the broken row."""
     to = 0

@@ -39,7 +39,7 @@ def _unsigned(data: UInt8s, pos: int, end: int) -> tuple[Any, int]:
     return np.int64(0), -1
 
 
-@compiled("u1[:] i8[:] i8[:] i8[:,:] i8[:] i8[:,:] i8[:,:] u1[:,:] u1[:] i8[:,:] i8[:,:] i8[:,:]")
+@compiled("u1[:] i8[:] i8[:] i8[:,:] i8[:] >i8[:,:] >i8[:,:] >u1[:,:] >u1[:] >i8[:,:] >i8[:,:] >i8[:,:]")
 def parse(
     data: UInt8s,
     starts: Int64s,
@@ -169,7 +169,7 @@ def _field(data: UInt8s, pos: int, end: int, wire: int) -> tuple[Any, Any, int]:
     return np.int64(bits), zero, pos + width
 
 
-@compiled("u1[:] i8[:] i8[:] i8[:,:] i8[:]")
+@compiled("u1[:] i8[:] i8[:] >i8[:,:] >i8[:]")
 def message_paths(data: UInt8s, starts: Int64s, lengths: Int64s, paths: Int64s, sizes: Int64s) -> None:
     """Which message of its schema each record is: [row, depth], -1 behind the last; sizes: bytes of that, -1:
     there is none."""

@@ -56,7 +56,7 @@ def _record(data: UInt8s, pos: int, limit: int, row: int, out: Int64s) -> Any:
     return end  # headers are not read
 
 
-@compiled("u1[:] i8[:] i8[:,:] i8[:,:]")
+@compiled("u1[:] i8[:] i8[:,:] >i8[:,:]")
 def frame_batches(data: UInt8s, ends: Int64s, heads: Int64s, out: Int64s) -> int:
     """Frames all batches; -1, or the index of the first one that is broken."""
     row = 0

@@ -41,7 +41,7 @@ def _put(out: UInt8s, to: int, data: UInt8s, start: Any, length: Any) -> int:
     return to
 
 
-@compiled("i8[:] u1[:] i8[:] i8[:] u1[:] i8[:] i8[:] u1[:] i8[:] i8[:] i8 u1[:]")
+@compiled("i8[:] u1[:] i8[:] i8[:] u1[:] i8[:] i8[:] u1[:] i8[:] i8[:] i8 >u1[:]")
 def put_records(
     times: Int64s,
     keys: UInt8s,
@@ -80,7 +80,7 @@ def put_records(
     return to
 
 
-@compiled("u1[:] i8[:] u1[:] u1[:] i8[:] i8[:] u1[:] i8[:]")
+@compiled("u1[:] i8[:] u1[:] u1[:] i8[:] i8[:] >u1[:] >i8[:]")
 def add_header(
     former: UInt8s,
     former_bounds: Int64s,
@@ -102,7 +102,7 @@ def add_header(
         bounds[row + 1] = to
 
 
-@compiled("u1[:] i8[:] i8[:] i8[:]")
+@compiled("u1[:] i8[:] i8[:] >i8[:]")
 def murmur2(data: UInt8s, starts: Int64s, lengths: Int64s, out: Int64s) -> None:
     """The hash of Kafka's clients, as they use it: without its sign. -1: there is no key."""
     m = np.uint32(0x5BD1E995)
