@@ -264,13 +264,9 @@ def json_runs() -> Iterator[tuple[str, Callable[[], None]]]:
         yield name, _in_blocks(records, lambda block, read=read: read(block, json_read.SCHEMA))
 
 
-def debezium_runs() -> Iterator[tuple[str, Callable[[], None]]]:
-    from unistream.connector.kafka.format.debezium import DebeziumDecoder
-    from unistream.connector.kafka.record.records import Framed
-
-    schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.float64())])
+def change_events() -> list[bytes]:
     source = {"version": "3.2", "connector": "postgresql", "db": "shop", "table": "items", "lsn": 24_023_128}
-    records = [
+    return [
         json.dumps(
             {
                 "before": {"id": i, "name": f"item {i % 100}", "price": i / 4} if i % 3 == 0 else None,
@@ -282,6 +278,14 @@ def debezium_runs() -> Iterator[tuple[str, Callable[[], None]]]:
         ).encode()
         for i in range(COUNT)
     ]
+
+
+def debezium_runs() -> Iterator[tuple[str, Callable[[], None]]]:
+    from unistream.connector.kafka.format.debezium import DebeziumDecoder
+    from unistream.connector.kafka.record.records import Framed
+
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.float64())])
+    records = change_events()
     decoder = DebeziumDecoder(schema, {"op": "op"})
 
     def ours(block: list[bytes]) -> None:

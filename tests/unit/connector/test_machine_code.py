@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from unistream.connector.common import machine_code
-from unistream.connector.common.machine_code import LOOPS, SOURCES, Loop, LoopCode, file_name, loops
+from unistream.connector.common.machine_code import LOOPS, SOURCES, CompiledLoop, LoopCode, file_name, loops
 
 OURS = "tests.unit.connector.loops_of_tests"
 TOP = Path(machine_code.__file__).parents[2]
@@ -60,7 +60,7 @@ def test_a_loop_that_fails_says_so() -> None:
 
 def test_an_argument_that_is_missing_is_refused() -> None:
     with pytest.raises(ValueError, match="argument"):
-        Loop("none", 1, LoopCode("none", ("i8", "i8")))(1)
+        CompiledLoop("none", 1, LoopCode("none", ("i8", "i8")))(1)
 
 
 def test_code_of_other_sources_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

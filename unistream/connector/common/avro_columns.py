@@ -2,7 +2,7 @@
 
 A schema without lists, maps and unions of several types becomes a list of operations that compiled loops run
 over all records (`avro_kernels`): columns come out. Other schemas are read record by record by fastavro, the
-only loop over records on the way of a row, some twenty times slower.
+only loop over records on the way of a row, some forty times slower.
 
 The columns are those of the source's schema, by name: what it does not name is skipped, what the writer does
 not have is null. A number, text or time may be of another width than the writer's.

@@ -5,7 +5,7 @@
 in a process of its own: numba takes one processor for its target as long as a process lives, and the user's
 functions in a worker should have the worker's own. numba makes optimized LLVM IR of each loop, llvmlite the
 object code of all that a module has. What this relies on of numba: `inspect_llvm`, and how its functions call
-each other (`machine_code.Loop`).
+each other (`machine_code.CompiledLoop`).
 """
 
 from __future__ import annotations

@@ -109,13 +109,13 @@ def loops(module: str) -> SimpleNamespace:
     engine = _engine(found.code)
     return SimpleNamespace(
         **{
-            name: Loop(name, engine.get_function_address(one.symbol), one)
+            name: CompiledLoop(name, engine.get_function_address(one.symbol), one)
             for name, one in found.loops.items()
         }
     )
 
 
-class Loop:
+class CompiledLoop:
     """A loop that is called with arrays and numbers; it returns a number, 0 if it has none to return.
 
     It is called as numba's functions call each other: where the result goes, where an error goes, and of each
@@ -148,7 +148,7 @@ class Loop:
         return result.value
 
 
-class _Kind(NamedTuple):
+class _ArrayKind(NamedTuple):
     """What arrays a loop takes. `is_written`: it writes to them, and not only reads."""
 
     dtype: np.dtype[Any]
@@ -166,12 +166,12 @@ class _Kind(NamedTuple):
         return array
 
 
-def _kind_of(argument: str) -> _Kind | None:
+def _kind_of(argument: str) -> _ArrayKind | None:
     """None: it is a number."""
     if argument == NUMBER:
         return None
     plain = argument.lstrip(">")
-    return _Kind(_DTYPES[plain[:2]], plain.count(":"), plain != argument)
+    return _ArrayKind(_DTYPES[plain[:2]], plain.count(":"), plain != argument)
 
 
 _ENGINES: Final[list[Any]] = []  # an engine that is collected takes its code with it
