@@ -67,7 +67,7 @@ class PollsAhead:
         self._wake = wake
         self._changed = threading.Condition()
         self._commands: deque[Command] = deque()
-        self._ready: deque[Polled | NewSplits | Exception] = deque()
+        self._ready: deque[Polled | NewSplits | BaseException] = deque()
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -89,7 +89,7 @@ class PollsAhead:
                 return Wait(None)
             self._changed.notify_all()
             turn = self._ready.popleft()
-        if isinstance(turn, Exception):
+        if isinstance(turn, BaseException):
             raise turn
         return turn
 
@@ -108,7 +108,7 @@ class PollsAhead:
                     self._wait(turn)
                 else:
                     self._put(turn)
-        except Exception as error:
+        except BaseException as error:  # a thread that ends by `sys.exit()` would leave the task waiting for ever
             self._put(error)
         finally:
             self._close_source()
@@ -135,7 +135,7 @@ class PollsAhead:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._commands, timeout_s)
 
-    def _put(self, turn: Polled | NewSplits | Exception) -> None:
+    def _put(self, turn: Polled | NewSplits | BaseException) -> None:
         with self._changed:
             self._ready.append(turn)
         self._wake()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import threading
 from collections.abc import Callable, Iterable
@@ -338,12 +339,21 @@ def test_a_poll_that_waits_does_not_hold_up_the_task() -> None:
     assert Waiting.closed.wait(60)
 
 
-def test_an_error_of_the_author_fails_the_task_as_it_is() -> None:
+class Panic(BaseException):
+    """As of a library that is written in Rust."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError("the feed is gone"), SystemExit(3), asyncio.CancelledError("late"), Panic("out of bounds")],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_of_the_author_fails_the_task_as_it_is(error: BaseException) -> None:
     class Broken(us.PollingSource):
         schema = SCHEMA
 
         def poll(self, split: str, position: Any) -> Any:
-            raise OSError("the feed is gone")
+            raise error
 
     woken = threading.Event()
     reader = Broken().create_reader()
@@ -353,8 +363,8 @@ def test_an_error_of_the_author_fails_the_task_as_it_is() -> None:
     def fails() -> bool:
         try:
             return not isinstance(reader.poll(), Idle)
-        except OSError as error:
-            return str(error) == "the feed is gone"
+        except type(error) as raised:
+            return raised is error
 
     eventually(fails, "the task fails")
     reader.close()
