@@ -108,7 +108,7 @@ class PollsAhead:
                     self._wait(turn)
                 else:
                     self._put(turn)
-        except BaseException as error:  # a thread that ends by `sys.exit()` would leave the task waiting for ever
+        except BaseException as error:  # after `sys.exit()`, too, or the task would wait for ever
             self._put(error)
         finally:
             self._close_source()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -112,6 +112,26 @@ def check_rows(where: str, records: object, schema: pa.Schema) -> None:
             f"{where}: poll returned rows with the columns {columns_text(records.schema)}, and the schema of "
             f"the source has {columns_text(schema)}"
         )
+
+
+def run(where: str, name: str, method: Callable[[], object]) -> None:
+    """Runs a method that returns nothing.
+
+    Raises:
+        ConfigError: it is `async`, or has a `yield`, so that nothing of it has run.
+        Exception: what it raises.
+
+    >>> run("sink Hook", "flush", lambda: None)
+    """
+    returned = method()
+    if not isinstance(returned, Awaitable | AsyncGenerator | Generator):
+        return
+    if isinstance(returned, Coroutine | Generator):
+        returned.close()  # or Python would warn that nobody has awaited it
+    raise ConfigError(
+        f"{where}: {name} returned a {type(returned).__name__}, so nothing of it has run; it must be a plain "
+        "method without async and yield, which may call asyncio.run(...)"
+    )
 
 
 def encoded_position(where: str, position: object) -> bytes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from unistream.connector.simple.author import (
     described,
     encoded_position,
     named_splits,
+    run,
 )
 from unistream.connector.simple.splits import NEW_SPLITS
 from unistream.port.source import ReaderContext
@@ -94,14 +96,17 @@ class Polls:
             return Wait(due_ms - now_ms)
         heapq.heappop(self._due)
         if not self._opened:
-            self._source.open(self._context)
+            self._run("open", partial(self._source.open, self._context))
             self._opened = True
         return self._look(now_ms) if split == NEW_SPLITS else self._poll(split, now_ms)
 
     def close(self) -> None:
         opened, self._opened = self._opened, False
         if opened:
-            self._source.close()
+            self._run("close", self._source.close)
+
+    def _run(self, name: str, method: Callable[[], object]) -> None:
+        run(f"source {self._source.name}", name, method)
 
     def _poll(self, split: str, now_ms: int) -> Polled:
         position = decoded_position(self._positions[split])

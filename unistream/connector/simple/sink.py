@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.connector.common import PlainSink, PlainWriter, count_sent
+from unistream.connector.simple.author import run
 from unistream.model.elements import Batch
 from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.port.sink import SinkContext, SinkWriter
@@ -95,20 +97,23 @@ class SimpleWriter(PlainWriter):
         self._context: SinkContext | None = None
 
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
-        self.sink.open(context)
+        self._run("open", partial(self.sink.open, context))
         self._context = context
 
     def write(self, batch: Batch) -> None:
         assert self._context is not None, "write before open"
         if not batch.num_rows:
             return
-        self.sink.write(batch.records)
+        self._run("write", partial(self.sink.write, batch.records))
         count_sent(self._context.metrics, batch.num_rows, batch.nbytes)
 
     def flush(self, end_of_input: bool) -> None:
-        self.sink.flush()
+        self._run("flush", self.sink.flush)
 
     def close(self) -> None:
         context, self._context = self._context, None
         if context is not None:
-            self.sink.close()
+            self._run("close", self.sink.close)
+
+    def _run(self, name: str, method: Callable[[], object]) -> None:
+        run(f"sink {self.sink.name}", name, method)

@@ -226,6 +226,18 @@ def test_what_poll_must_not_return(returned: Any, reason: str) -> None:
         harness.poll()
 
 
+def test_an_open_that_does_not_run_when_it_is_called_is_refused() -> None:
+    class Later(Bad):
+        async def open(self, context: ReaderContext) -> None:  # type: ignore[override]
+            ...
+
+    with (
+        PollingSourceHarness(Later((None, 1))) as harness,
+        pytest.raises(us.ConfigError, match=r"^source Later: open .* coroutine, so nothing of it has run"),
+    ):
+        harness.poll()
+
+
 @pytest.mark.parametrize(
     "position",
     [0, "cursor", b"\x00", 1.5, True, [1, "a"], {"page": 3}, dt.datetime(2026, 1, 1, tzinfo=dt.UTC)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -120,6 +121,30 @@ def test_an_error_of_the_author_fails_the_task_as_it_is() -> None:
 
     with SimpleSinkHarness(Broken()) as harness, pytest.raises(OSError, match="the hook is gone"):
         harness.write([{"id": 1}])
+
+
+async def later(*_: Any) -> None: ...
+
+
+def bit_by_bit(*_: Any) -> Iterator[None]:
+    yield
+
+
+@pytest.mark.parametrize("method", ["open", "write", "flush", "close"])
+@pytest.mark.parametrize(("how", "kind"), [(later, "coroutine"), (bit_by_bit, "generator")])
+def test_a_method_that_does_not_run_when_it_is_called_is_refused(
+    method: str, how: Callable[..., object], kind: str
+) -> None:
+    sink = Queue()
+    setattr(sink, method, how)
+
+    def run() -> None:
+        with SimpleSinkHarness(sink) as harness:
+            harness.write([{"id": 1}])
+            harness.checkpoint()
+
+    with pytest.raises(us.ConfigError, match=f"^sink Queue: {method} returned a {kind}, so nothing of it"):
+        run()
 
 
 def test_its_address_is_in_the_lineage() -> None:
