@@ -1,6 +1,6 @@
 """Compiles modules with loops to files of machine code.
 
-    NUMBA_CPU_NAME=… python -m unistream.connector.common.loop_compiler LEVEL FOLDER MODULE…
+    NUMBA_CPU_NAME=… python -m unistream.connector.common.loop_compiler LEVEL,… FOLDER MODULE…
 
 in a process of its own: numba takes one processor for its target as long as a process lives, and the user's
 functions in a worker should have the worker's own. numba makes optimized LLVM IR of each loop, llvmlite the
@@ -29,8 +29,8 @@ _OF_THE_SYSTEM: Final = ("memcpy", "memmove", "memset")
 OPTIMIZATION: Final = 3
 
 
-def code_file(module: str, level: str) -> CodeFile:
-    """The loops of a module as machine code.
+def code_files(module: str, levels: Sequence[str]) -> dict[str, CodeFile]:
+    """The loops of a module as machine code, for each level of processors.
 
     Raises:
         ValueError: one of them needs Python's or numba's help.
@@ -47,10 +47,14 @@ def code_file(module: str, level: str) -> CodeFile:
             whole.link_in(compiled)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_triple(whole.triple).create_target_machine(
-        cpu=llvm_name(level), opt=OPTIMIZATION, reloc="pic", codemodel="small"
-    )
-    return CodeFile(loops, machine.emit_object(whole))
+    target = llvm.Target.from_triple(whole.triple)
+    machines = {
+        level: target.create_target_machine(
+            cpu=llvm_name(level), opt=OPTIMIZATION, reloc="pic", codemodel="small"
+        )
+        for level in levels
+    }
+    return {level: CodeFile(loops, machine.emit_object(whole)) for level, machine in machines.items()}
 
 
 def _compiled(name: str, export: Export) -> tuple[Any, str]:
@@ -75,13 +79,13 @@ def _is_given(function: str) -> bool:
 
 
 def main(arguments: Sequence[str]) -> None:
-    level, folder, *modules = arguments
+    levels, folder, *modules = arguments
     for module in modules:
-        made = msgspec.msgpack.encode(code_file(module, level))
-        path = Path(folder) / file_name(module, level)
-        part = path.with_suffix(f".{os.getpid()}")
-        part.write_bytes(made)
-        part.rename(path)
+        for level, made in code_files(module, levels.split(",")).items():
+            path = Path(folder) / file_name(module, level)
+            part = path.with_suffix(f".{os.getpid()}")
+            part.write_bytes(msgspec.msgpack.encode(made))
+            part.rename(path)
 
 
 if __name__ == "__main__":

@@ -211,7 +211,7 @@ def host_level() -> str:
 
 
 def levels() -> tuple[str, ...]:
-    """The levels of machines like this one, for which a wheel has code."""
+    """The levels of machines like this one, the best first."""
     return ("x86-64-v3", "x86-64") if host_level().startswith("x86-64") else (host_level(),)
 
 
@@ -257,19 +257,20 @@ def _file_of(module: str) -> Iterator[Path]:
             held.enter_context(one_compiles(folder))
         if (path := _kept(name)) is None:
             path = folder / name
-            with _compiling(module):
-                compile_loops([module], host_level(), folder)
+            with _compiling(module.rpartition(".")[2]):
+                compile_loops([module], folder)
             if folder == _PACKAGE:
-                _remove_former(path)
+                _remove_former(module)
         yield path
 
 
-def _remove_former(path: Path) -> None:
+def _remove_former(module: str) -> None:
     """Removes the code of former sources, which the package has no more."""
-    module, level = path.name.partition("-")[0], path.name.partition(f"-{sys.platform}-")[2]
-    for other in path.parent.glob(f"{module}-*-{sys.platform}-{level}"):
-        if other != path:
-            other.unlink(missing_ok=True)
+    names = {file_name(module, level) for level in levels()}
+    stem, _, rest = file_name(module, "").rpartition(f"-{_digest(module)}-")
+    for path in _PACKAGE.glob(f"{stem}-*-{rest.partition('-')[0]}-*"):
+        if path.name not in names:
+            path.unlink(missing_ok=True)
 
 
 def _kept(name: str) -> Path | None:
@@ -289,8 +290,9 @@ def _folder_to_write() -> Path | None:
 # --- compiling ------------------------------------------------------------------------------------
 
 
-def compile_loops(modules: Sequence[str], level: str, folder: Path) -> None:
-    """Compiles the loops of modules in a process of its own, in which numba takes this level for its machine.
+def compile_loops(modules: Sequence[str], folder: Path) -> None:
+    """Compiles the loops of modules, for all levels of machines like this one, in a process of its own, in
+    which numba takes the best of them for its machine.
 
     Raises:
         ConfigError: it fails.
@@ -299,11 +301,11 @@ def compile_loops(modules: Sequence[str], level: str, folder: Path) -> None:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "NUMBA_CPU_NAME": llvm_name(level),
+        "NUMBA_CPU_NAME": llvm_name(levels()[0]),
         "NUMBA_CPU_FEATURES": "",
     }
     done = subprocess.run(
-        [sys.executable, "-m", compiler, level, str(folder), *modules],
+        [sys.executable, "-m", compiler, ",".join(levels()), str(folder), *modules],
         env=environment,
         check=False,
         capture_output=True,
@@ -321,18 +323,25 @@ def llvm_name(level: str) -> str:
 
 
 def compile_missing(modules: Sequence[str] = LOOPS) -> list[str]:
-    """Compiles the modules whose code is nowhere; returns which these were."""
-    return [module for module in modules if _is_made(module)]
-
-
-def _is_made(module: str) -> bool:
-    missing = _kept(file_name(module, host_level())) is None
-    loops(module)
+    """Compiles the modules whose code is nowhere, and loads all of them; returns which were compiled."""
+    missing = _missing(modules)
+    folder = _folder_to_write() if missing else None
+    if folder is not None:
+        with one_compiles(folder):
+            if missing := _missing(modules):
+                with _compiling(f"{len(missing)} modules"):
+                    compile_loops(missing, folder)
+    for module in modules:
+        loops(module)
     return missing
 
 
+def _missing(modules: Sequence[str]) -> list[str]:
+    return [module for module in modules if _kept(file_name(module, host_level())) is None]
+
+
 @contextmanager
-def _compiling(module: str) -> Iterator[None]:
+def _compiling(what: str) -> Iterator[None]:
     """Says that code is made, before and afterwards."""
     since = time.monotonic()
     PROCESS.begin()
@@ -340,7 +349,7 @@ def _compiling(module: str) -> Iterator[None]:
         _log.info(
             "event=compiling loops=%s: machine code for records is made, once on this machine, for some "
             "seconds; none are read meanwhile. `unistream connectors compile` does it beforehand",
-            module.rpartition(".")[2],
+            what,
         )
         yield
     finally:
@@ -380,11 +389,18 @@ def _is_locked(descriptor: int) -> bool:
 
 
 def compile_for_wheel(folder: Path) -> None:
-    """Compiles all loops for each level of machines like this one. The folder has nothing else afterwards."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for level in levels():
-        compile_loops(LOOPS, level, folder)
+    """Puts the code of all loops into a folder, for all levels of machines like this one: what the checkout
+    has, as its tests have run it, or else compiled now."""
+    missing = []
+    for module in LOOPS:
+        kept = [_PACKAGE / file_name(module, level) for level in levels()]
+        if all(path.exists() for path in kept):
+            for path in kept:
+                shutil.copy(path, folder)
+        else:
+            missing.append(module)
+    if missing:
+        compile_loops(missing, folder)
 
 
 if __name__ == "__main__":
