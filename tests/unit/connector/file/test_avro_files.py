@@ -186,7 +186,7 @@ def cut(content: bytes, codec: str) -> bytes:
 
 
 def other_mark(content: bytes, codec: str) -> bytes:
-    return content[:-1] + b"x"
+    return content[:-1] + bytes([content[-1] ^ 1])
 
 
 def other_bytes(content: bytes, codec: str) -> bytes:
