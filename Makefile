@@ -110,7 +110,7 @@ versions-nightly: setup  ## the fast part and a job of each connector, with the 
 	@UV=$(UV) $(RUN) python -m tests.versions $(EDGE)
 
 conformance: setup  ## what Flink does, case by case
-	@$(RUN) python -m unistream.testing.conformance tests/conformance
+	@$(RUN) python -m tests.support.conformance tests/conformance
 
 golden: setup  ## write the golden files anew; look at the difference before you commit it
 	@UNISTREAM_GOLDEN=write $(RUN) pytest -q -p no:randomly tests/unit/core/job/test_golden.py tests/unit/model/test_model_codec.py tests/unit/cli/test_cli_screens.py

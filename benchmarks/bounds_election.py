@@ -21,10 +21,10 @@ from tests.integration.test_zookeeper_election import (
     waiting,
 )
 from tests.integration.zookeeper_leaders import ROOT, contending, new_cluster, plain_client, settings_of
+from tests.support.servers.ensemble import ZooKeeperEnsemble
 from unistream.base.errors import Fenced
 from unistream.client.remote.rest_client import RestClient
 from unistream.ha.zookeeper import ZooKeeperElection
-from unistream.testing.devtools.ensemble import ZooKeeperEnsemble
 from unistream.testing.devtools.servers import ZOOKEEPER
 from unistream.testing.devtools.stack import LocalStack
 

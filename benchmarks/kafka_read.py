@@ -19,14 +19,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tests.support.harness.source_driver import SourceDriver
+from tests.support.servers.kafka_tools import end_offsets, produce_values
 from unistream.connector.kafka import KafkaSource
 from unistream.connector.kafka.record.records import warm_up
 from unistream.model.messages import Split
 from unistream.port.source import Rows
-from unistream.testing.devtools.kafka_tools import create_topic, end_offsets, produce_values
+from unistream.testing.devtools.kafka_tools import create_topic
 from unistream.testing.devtools.servers import KAFKA
 from unistream.testing.devtools.stack import LocalStack
-from unistream.testing.harness.source_driver import SourceDriver
 
 TOPIC = "flights"
 SCHEMA = pa.schema(

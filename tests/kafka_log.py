@@ -14,8 +14,8 @@ from kafka.protocol.consumer import FetchRequest
 from kafka.record import MemoryRecords
 
 from tests.eventually import WAIT_S
+from tests.support.servers.kafka_tools import end_offsets, open_transactions, transactions
 from unistream.connector.kafka.broker.wire import Producing
-from unistream.testing.devtools.kafka_tools import end_offsets, open_transactions, transactions
 
 COMMIT = b"\x00\x00\x00\x01"  # key of a marker: version 0, type 1
 

@@ -264,7 +264,7 @@ def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_it_runs_as_a_module() -> None:
-    command = [sys.executable, "-m", "unistream.testing.conformance", str(HERE / "keygroups.json")]
+    command = [sys.executable, "-m", "tests.support.conformance", str(HERE / "keygroups.json")]
     result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=100)
     assert result.returncode == 0, result.stdout + result.stderr
     assert " passed, 0 failed, 1 skipped" in result.stdout.splitlines()[-1]

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.harness.source_driver import SourceDriver
 from tests.written_files import write_files
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.file import FileSink, FileSource
 from unistream.model.elements import Batch
 from unistream.port.source import Rows
-from unistream.testing.harness.source_driver import SourceDriver
 
 COMPILES_WITHIN_S: Final = 120.0
 SCHEMA: Final = pa.schema(

@@ -17,11 +17,11 @@ import pytest
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
 from tests.pairwise import Row, every, pairwise
+from tests.support.harness.source_driver import SourceDriver
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.delta import DeltaSource
 from unistream.port.projection import Selection
 from unistream.port.source import Rows, Source
-from unistream.testing.harness.source_driver import SourceDriver
 
 WITHIN_S: Final = 240.0
 

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.harness.source_driver import SourceDriver
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.common import JsonReader, line_spans, padded
 from unistream.connector.file import FileSource
 from unistream.connector.file.discovery import create_discovery
 from unistream.port.projection import Selection
 from unistream.port.source import Rows
-from unistream.testing.harness.source_driver import SourceDriver
 
 COMPILES_WITHIN_S: Final = 120.0  # who reads quotes or JSON first may have to compile its loops
 Found = list[dict[str, Any]] | str

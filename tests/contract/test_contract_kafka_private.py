@@ -23,9 +23,10 @@ from kafka.record.memory_records import MemoryRecords
 from kafka.structs import TopicPartition
 
 from tests.eventually import WAIT_S
+from tests.support.servers.kafka_tools import produce_values
 from unistream.connector.kafka.broker.config import client_settings
 from unistream.connector.kafka.broker.private import RawPartitionRecords, raw_consumer, topic_metadata
-from unistream.testing.devtools.kafka_tools import create_topic, produce_values
+from unistream.testing.devtools.kafka_tools import create_topic
 
 TIMEOUT_MS = 10_000
 RECORDS = Fetcher.PartitionRecords

@@ -20,6 +20,7 @@ from tests.contract.test_contract_names import COLUMNS, NOT_IN_DELTA, NOT_IN_SQL
 from tests.iceberg_lake import TABLE, Lake
 from tests.names import BY_CASE
 from tests.postgres import PostgresServer
+from tests.support.harness.source_driver import SourceDriver
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.delta import DeltaSource
 from unistream.connector.file import FileSource
@@ -27,7 +28,6 @@ from unistream.connector.iceberg import IcebergSource
 from unistream.connector.sql import SqlSource
 from unistream.connector.sql.source_statements import quoted
 from unistream.port.source import Rows, Source
-from unistream.testing.harness.source_driver import SourceDriver
 
 COMPILES_WITHIN_S: Final = 600.0  # who reads JSON first may have to compile its loops
 

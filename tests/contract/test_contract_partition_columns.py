@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.harness.source_driver import SourceDriver
 from tests.written_files import write_files
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.catalogue import create_discovery
@@ -23,7 +24,6 @@ from unistream.connector.file import FileSink, FileSource
 from unistream.model.time_range import TimeRange
 from unistream.port.projection import Selection
 from unistream.port.source import Rows, Source
-from unistream.testing.harness.source_driver import SourceDriver
 
 COMPILES_WITHIN_S: Final = 120.0
 MIDNIGHT: Final = dt.datetime(2026, 1, 31)  # noqa: DTZ001

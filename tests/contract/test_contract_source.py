@@ -21,6 +21,7 @@ from deltalake import WriterProperties, write_deltalake
 from pyiceberg.table import Table
 
 from tests.iceberg_lake import TABLE, Lake
+from tests.support.servers.kafka_tools import produce_values
 from tests.unit.connector.iceberg.source_tables import delete_equal, delete_positions, paths
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.object_stores import file_system
@@ -47,7 +48,7 @@ from unistream.port.source import (
     SourceReader,
     SplitFinished,
 )
-from unistream.testing.devtools.kafka_tools import create_topic, produce_values
+from unistream.testing.devtools.kafka_tools import create_topic
 from unistream.testing.harness.operators import CountingMetrics
 
 ROWS = 5_000

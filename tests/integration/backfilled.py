@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from tests.integration.cli_terminal import Terminal
-from unistream.testing.devtools.kafka_tools import produce_values
+from tests.support.servers.kafka_tools import produce_values
 
 BEGIN_MS = 1_000_000
 STEP_MS = 20

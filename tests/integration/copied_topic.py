@@ -19,8 +19,8 @@ from deltalake import DeltaTable
 
 import unistream as us
 from tests.eventually import WAIT_S, eventually
+from tests.support.servers.kafka_tools import produce_values
 from unistream.model.submission import SubmitRequest
-from unistream.testing.devtools.kafka_tools import produce_values
 from unistream.worker.code import pack
 
 JOB = {

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from unistream.testing.devtools.kafka_tools import produce_values
+from tests.support.servers.kafka_tools import produce_values
 
 BEGIN_MS: Final = 1_000_000  # 00:16:40
 STEP_MS: Final = 200

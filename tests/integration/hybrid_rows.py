@@ -21,11 +21,11 @@ from deltalake import DeltaTable
 
 import unistream as us
 from tests.integration.slow_batches import Slow
+from tests.support.servers.kafka_tools import produce_values
 from unistream.base.crash_points import crash_point
 from unistream.connector.hybrid import HybridSource
 from unistream.model.graph import HISTORY, LIVE
 from unistream.port.source import Polled, ReaderContext, Rows
-from unistream.testing.devtools.kafka_tools import produce_values
 
 FENCE = 2_000
 BOTH = 200

@@ -16,9 +16,9 @@ from deltalake import DeltaTable
 import unistream as us
 from tests.eventually import WAIT_S, eventually
 from tests.integration.crash_runs import RECOVERING, submit
+from tests.support.servers.kafka_brokers import BROKERS, KafkaBrokers
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.remote.job_client import JobResult
-from unistream.testing.devtools.kafka_brokers import BROKERS, KafkaBrokers
 from unistream.testing.devtools.kafka_tools import create_topic
 
 PARTITIONS = 2

@@ -7,12 +7,12 @@ from typing import Any
 
 import unistream as us
 from tests.contract.sinks.case import batch, context
+from tests.support.servers.kafka_tools import read_committed
 from unistream.base.ids import CheckpointId
 from unistream.connector.kafka import KafkaSink
 from unistream.connector.kafka.broker.wire import Producing
 from unistream.connector.kafka.record.transactions import decode_committable
 from unistream.port.sink import Committer, SinkContext, SinkWriter
-from unistream.testing.devtools.kafka_tools import read_committed
 
 
 def numbers(servers: str, topic: str) -> list[int]:

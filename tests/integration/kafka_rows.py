@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.support.servers.kafka_tools import produce_values
 from unistream.connector.kafka import KafkaSource, create_discovery
 from unistream.connector.kafka.broker.client import KafkaPosition
 from unistream.model.messages import Split
-from unistream.testing.devtools.kafka_tools import produce_values
 
 SCHEMA = pa.schema([("i", pa.int64()), ("name", pa.string())])
 

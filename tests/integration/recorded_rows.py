@@ -18,7 +18,7 @@ from deltalake.exceptions import TableNotFoundError
 
 import unistream as us
 from tests.integration.slow_batches import Slow
-from unistream.testing.devtools.kafka_tools import produce_values
+from tests.support.servers.kafka_tools import produce_values
 
 SCHEMA = pa.schema([("id", pa.int64()), ("key", pa.int64())])
 NO_TIME = us.WatermarkStrategy.no_watermarks()

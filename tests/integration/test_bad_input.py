@@ -16,7 +16,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.eventually import WAIT_S
-from unistream.testing.devtools.kafka_tools import create_topic, produce_values
+from tests.support.servers.kafka_tools import produce_values
+from unistream.testing.devtools.kafka_tools import create_topic
 
 PIPELINES = Path(__file__).parent / "pipelines"
 BAD_INPUT, JOB_FAILED, UNREACHABLE = 2, 1, 3

@@ -22,10 +22,10 @@ from dagster_defs.history import publish, table_of
 from dagster_defs.tables import read_table
 from tests.eventually import WAIT_S, eventually
 from tests.integration.test_dagster_runs import instance  # noqa: F401 - a fixture
+from tests.support.servers.kafka_tools import produce_values
 from unistream.base.ids import JobId
 from unistream.client.remote.rest_client import RestClient
 from unistream.dagster import UnistreamResource
-from unistream.testing.devtools.kafka_tools import produce_values
 
 pytestmark = [pytest.mark.kafka]
 

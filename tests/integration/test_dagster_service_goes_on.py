@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.integration.dagster_service import OF_DAGSTER_MATRIX, Service
-from unistream.testing.devtools.kafka_tools import create_topic, read_committed
+from tests.support.servers.kafka_tools import read_committed
+from unistream.testing.devtools.kafka_tools import create_topic
 
 pytestmark = [OF_DAGSTER_MATRIX, pytest.mark.kafka]
 

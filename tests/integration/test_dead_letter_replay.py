@@ -25,8 +25,8 @@ from tests.integration.crash_runs import (
     points_in_code,
 )
 from tests.integration.replayed_rows import KAFKA, LAKE, LINES, MENDED, ROWS, TOPIC, line
+from tests.support.servers.kafka_tools import produce_values
 from unistream.base.object_stores import delta_options
-from unistream.testing.devtools.kafka_tools import produce_values
 from unistream.testing.devtools.object_store import make_bucket, options_of
 
 pytestmark = [pytest.mark.usefixtures("replay_folder")]

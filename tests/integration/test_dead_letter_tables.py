@@ -17,7 +17,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from tests.eventually import WAIT_S
 from tests.integration.replayed_rows import DATABASE, KAFKA, MENDED, ROWS, TOPIC
-from unistream.testing.devtools.kafka_tools import create_topic, produce_values
+from tests.support.servers.kafka_tools import produce_values
+from unistream.testing.devtools.kafka_tools import create_topic
 
 pytestmark = [pytest.mark.usefixtures("replay_folder")]
 

@@ -15,7 +15,8 @@ from deltalake import DeltaTable
 import unistream as us
 from tests.integration.cascaded_sinks import ROWS, rows_of
 from tests.integration.crash_runs import RECOVERING, Crashes, in_the_gate, run_to_end
-from unistream.testing.devtools.kafka_tools import create_topic, produce_values
+from tests.support.servers.kafka_tools import produce_values
+from unistream.testing.devtools.kafka_tools import create_topic
 
 OFTEN = {"execution.checkpointing.interval": "400 ms", **RECOVERING}
 BATCH = {"execution.runtime-mode": "BATCH", "parallelism.default": "2"}

@@ -16,9 +16,9 @@ import pytest
 
 from tests.eventually import eventually
 from tests.integration.kafka_flow import PARTITIONS, Flow
+from tests.support.servers.kafka_brokers import KafkaBrokers
 from unistream.base.config import Configuration
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster
-from unistream.testing.devtools.kafka_brokers import KafkaBrokers
 
 pytestmark = pytest.mark.kafka
 

@@ -16,10 +16,10 @@ from deltalake import DeltaTable
 import unistream as us
 from tests.eventually import WAIT_S
 from tests.integration.crash_runs import Crashes
+from tests.support.servers.kafka_tools import produce_values
 from unistream.client.remote.rest_client import Poll
 from unistream.dagster.sensor.judging import SourceRows, source_rows
 from unistream.model.job_info import JobInfo
-from unistream.testing.devtools.kafka_tools import produce_values
 
 pytestmark = pytest.mark.kafka
 

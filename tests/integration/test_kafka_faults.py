@@ -9,14 +9,15 @@ import pytest
 
 from tests.eventually import WAIT_S
 from tests.integration.kafka_rows import fill, offsets, source, splits, value
+from tests.support.harness.source_driver import SourceDriver
+from tests.support.servers.kafka_tools import delete_records, produce_values
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.connector.kafka.broker.client import KafkaClient, KafkaPosition
 from unistream.connector.kafka.source import fetch as kafka_fetch
 from unistream.model.metric_names import PENDING_UNKNOWN, SECONDS_UNANSWERED
 from unistream.port.source import Rows
-from unistream.testing.devtools.kafka_tools import create_topic, delete_records, produce_values
+from unistream.testing.devtools.kafka_tools import create_topic
 from unistream.testing.devtools.stack import LocalStack
-from unistream.testing.harness.source_driver import SourceDriver
 
 pytestmark = pytest.mark.kafka
 

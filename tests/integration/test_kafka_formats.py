@@ -14,10 +14,10 @@ from deltalake import DeltaTable
 import unistream as us
 from tests.integration.kafka_rows import source, splits
 from tests.schema_registry import RegistryServer, with_number
+from tests.support.harness.source_driver import SourceDriver
+from tests.support.servers.kafka_tools import produce_values
 from tests.unit.connector.kafka.test_avro import optional, record, written
 from unistream.base.errors import Unreachable
-from unistream.testing.devtools.kafka_tools import produce_values
-from unistream.testing.harness.source_driver import SourceDriver
 
 pytestmark = pytest.mark.kafka
 

@@ -15,6 +15,8 @@ from tests.integration import kafka_growth_pipeline
 from tests.integration.crash_runs import Crashes, Lives, await_info, commands_in, in_the_gate
 from tests.integration.kafka_growth_pipeline import BOOTSTRAP, INTERVAL, TOPIC, pipeline
 from tests.integration.kafka_rows import fill, offsets, source, splits, value
+from tests.support.harness.source_driver import SourceDriver
+from tests.support.servers.kafka_tools import add_partitions, delete_topic, produce_values, recreate_topic
 from unistream.base.errors import ConfigError
 from unistream.client.remote.rest_client import Poll
 from unistream.connector.kafka import create_discovery
@@ -22,14 +24,7 @@ from unistream.connector.kafka.broker.client import KafkaPosition
 from unistream.model.messages import Split
 from unistream.model.splits import FoundSplits, KnownSplits
 from unistream.port.source import Rows
-from unistream.testing.devtools.kafka_tools import (
-    add_partitions,
-    create_topic,
-    delete_topic,
-    produce_values,
-    recreate_topic,
-)
-from unistream.testing.harness.source_driver import SourceDriver
+from unistream.testing.devtools.kafka_tools import create_topic
 
 pytestmark = pytest.mark.kafka
 

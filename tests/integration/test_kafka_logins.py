@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.support.servers.kafka_tools import produce_values, read_committed
+from tests.support.servers.kafka_with_users import SecuredKafka
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
-from unistream.testing.devtools.kafka_tools import create_topic, produce_values, read_committed
-from unistream.testing.devtools.kafka_with_users import SecuredKafka
+from unistream.testing.devtools.kafka_tools import create_topic
 
 pytestmark = [pytest.mark.kafka]
 

@@ -18,16 +18,12 @@ from tests.integration import kafka_positions_pipeline
 from tests.integration.crash_runs import OF_MATRIX, Crashes, Lives, commands_in
 from tests.integration.kafka_positions_pipeline import BOOTSTRAP, GROUP, TOPIC, pipeline
 from tests.integration.kafka_rows import fill, offsets, source, splits, value
+from tests.support.harness.source_driver import SourceDriver
+from tests.support.servers.kafka_tools import delete_records, end_offsets, produce_values
 from unistream.base.errors import ConfigError
 from unistream.connector.kafka.broker.client import KafkaPosition
 from unistream.port.source import Exhausted, SplitFinished
-from unistream.testing.devtools.kafka_tools import (
-    create_topic,
-    delete_records,
-    end_offsets,
-    produce_values,
-)
-from unistream.testing.harness.source_driver import SourceDriver
+from unistream.testing.devtools.kafka_tools import create_topic
 
 pytestmark = pytest.mark.kafka
 

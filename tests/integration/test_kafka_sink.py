@@ -34,6 +34,14 @@ from tests.integration.crash_runs import (
     submit,
 )
 from tests.integration.kafka_parts import Parts, numbers
+from tests.support.servers.kafka_tools import (
+    add_partitions,
+    delete_topic,
+    end_offsets,
+    open_transactions,
+    read_committed,
+    recreate_topic,
+)
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Fenced, Transient, Unreachable, UserCodeError
 from unistream.base.ids import CheckpointId
@@ -45,16 +53,7 @@ from unistream.connector.kafka.record.transactions import decode_committable
 from unistream.connector.kafka.sink.sink_committer import KafkaCommitter
 from unistream.model.elements import Batch
 from unistream.port.sink import CommitOutcome
-from unistream.testing.devtools.kafka_tools import (
-    add_partitions,
-    admin_client,
-    create_topic,
-    delete_topic,
-    end_offsets,
-    open_transactions,
-    read_committed,
-    recreate_topic,
-)
+from unistream.testing.devtools.kafka_tools import admin_client, create_topic
 from unistream.testing.devtools.stack import LocalStack, status
 
 pytestmark = pytest.mark.kafka

@@ -10,10 +10,11 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.support.servers.kafka_tools import read_committed
 from unistream.connector.kafka import KafkaSink
 from unistream.model.elements import Batch
 from unistream.operator.common import decoded_row
-from unistream.testing.devtools.kafka_tools import create_topic, read_committed
+from unistream.testing.devtools.kafka_tools import create_topic
 
 pytestmark = pytest.mark.kafka
 

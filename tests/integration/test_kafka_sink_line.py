@@ -9,11 +9,11 @@ import pytest
 
 from tests.contract.sinks.case import batch, context, permit, request
 from tests.integration.kafka_parts import Parts, numbers
+from tests.support.servers.kafka_tools import open_transactions
 from unistream.base.errors import ConfigError, Fenced
 from unistream.base.ids import AttemptId, CheckpointId, JobId, VertexId
 from unistream.connector.kafka.sink.sink_committer import KafkaCommitter
 from unistream.port.sink import Committer, SeesEmptyCheckpoints, SinkContext, SinkWriter
-from unistream.testing.devtools.kafka_tools import open_transactions
 
 pytestmark = pytest.mark.kafka
 

@@ -12,14 +12,14 @@ from kafka.errors import CoordinatorNotAvailableError
 
 from tests.eventually import WAIT_S, eventually
 from tests.integration.kafka_rows import SCHEMA, fill, offsets, source, splits, value
+from tests.support.harness.source_driver import SourceDriver
+from tests.support.servers.kafka_tools import end_offsets, produce_values
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.connector.kafka import create_discovery
 from unistream.connector.kafka.broker.client import KafkaPosition
 from unistream.model.splits import KnownSplits
 from unistream.port.source import Exhausted, Rows, SplitFinished
-from unistream.testing.devtools.kafka_tools import end_offsets, produce_values
-from unistream.testing.harness.source_driver import SourceDriver
 
 pytestmark = pytest.mark.kafka
 

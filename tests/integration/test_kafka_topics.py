@@ -13,18 +13,14 @@ from tests.eventually import WAIT_S
 from tests.integration.crash_runs import OF_MATRIX, Crashes
 from tests.integration.kafka_rows import fill, offsets, source, value
 from tests.integration.test_kafka_growth import expect_numbers, find, start
+from tests.support.harness.source_driver import SourceDriver
+from tests.support.servers.kafka_tools import delete_topic, produce_values, recreate_topic
 from unistream.base.errors import ConfigError
 from unistream.dagster.run.metadata import positions_metadata
 from unistream.model.positions import SourcePositions
 from unistream.model.splits import FoundSplits, KnownSplits
 from unistream.port.source import Rows
-from unistream.testing.devtools.kafka_tools import (
-    create_topic,
-    delete_topic,
-    produce_values,
-    recreate_topic,
-)
-from unistream.testing.harness.source_driver import SourceDriver
+from unistream.testing.devtools.kafka_tools import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -35,12 +35,12 @@ from tests.integration.mixed_jobs import (
 from tests.integration.spark_cluster import spark_drivers
 from tests.integration.test_batch_on_spark import context
 from tests.integration.test_offloaded_bounded_part import check_a_job_from_a_savepoint, finish, victim
+from tests.support.servers.kafka_tools import produce_values
 from unistream.base.config import Configuration
 from unistream.base.errors import AlreadyEnded
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.job_info import JobInfo
 from unistream.model.submission import SubmitRequest
-from unistream.testing.devtools.kafka_tools import produce_values
 from unistream.worker.code import pack
 
 pytestmark = [pytest.mark.spark]

@@ -16,10 +16,10 @@ from tests.eventually import WAIT_S, eventually
 from tests.integration.counted_rows import assert_exact, counted, start
 from tests.integration.crash_runs import submit
 from tests.modes import STREAMING
+from tests.support.servers.kafka_tools import open_transactions, read_committed
 from unistream.base.config import Configuration
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.remote.job_client import JobResult
-from unistream.testing.devtools.kafka_tools import open_transactions, read_committed
 
 ROWS = 6_000
 SLOW, FAST = 60.0, 3_000.0  # rows/s: no first run comes to the end, on a busy machine either

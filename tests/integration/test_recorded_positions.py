@@ -23,17 +23,12 @@ from tests.integration.recorded_rows import (
     send,
     write,
 )
+from tests.support.servers.kafka_tools import add_partitions, delete_records, produce_values, recreate_topic
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.catalogue import create_discovery
 from unistream.model.job_info import JobInfo
-from unistream.testing.devtools.kafka_tools import (
-    add_partitions,
-    delete_records,
-    produce_values,
-    recreate_topic,
-)
 
 pytestmark = pytest.mark.kafka
 

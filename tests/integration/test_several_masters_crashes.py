@@ -25,10 +25,10 @@ from tests.integration.several_masters import (
     submitted,
 )
 from tests.integration.test_recovered_jobs import ENDING, RUNNING, SUBMITTING
+from tests.support.servers.ensemble import ZooKeeperEnsemble
 from unistream.base.crash_points import SIGNAL_VARIABLE
 from unistream.base.ids import JobId
 from unistream.client.remote.rest_client import RestClient
-from unistream.testing.devtools.ensemble import ZooKeeperEnsemble
 
 pytestmark = pytest.mark.kafka
 

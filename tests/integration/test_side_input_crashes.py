@@ -51,12 +51,12 @@ from tests.integration.side_input_crashes import (
     finish,
 )
 from tests.modes import STREAMING
+from tests.support.servers.kafka_tools import produce_values
 from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.remote.rest_client import Poll
 from unistream.port.source import Source
-from unistream.testing.devtools.kafka_tools import produce_values
 
 NOT_REACHED = {
     "result.before_record": "the job has no end before it is stopped: see test_final_phase_crashes",

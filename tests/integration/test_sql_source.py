@@ -21,13 +21,13 @@ from tests.eventually import WAIT_S, eventually
 from tests.integration.crash_runs import RECOVERING, Crashes, run_to_end
 from tests.modes import STREAMING
 from tests.postgres import PostgresServer
+from tests.support.harness.source_driver import SourceDriver
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.model.splits import FoundSplits, KnownSplits
 from unistream.port.source import GrowingDiscovery, Rows
 from unistream.testing import MiniCluster
-from unistream.testing.harness.source_driver import SourceDriver
 
 EVENTS, KEYS, WINDOW_MS = 6_000, 7, 10_000
 AGES = {1: "10 minutes", 2: "50 minutes", 3: "3 days"}

@@ -19,10 +19,11 @@ from tests.integration.cascaded_sinks import ROWS, rows_of
 from tests.integration.crash_runs import RECOVERING, Crashes, in_the_gate, run_to_end
 from tests.integration.test_delta_upsert import Seen
 from tests.integration.test_sql_sink import Parts, of_columns, query, staged, url
+from tests.support.servers.kafka_tools import produce_values
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.model.elements import Batch
 from unistream.testing import MiniCluster
-from unistream.testing.devtools.kafka_tools import create_topic, produce_values
+from unistream.testing.devtools.kafka_tools import create_topic
 
 __all__ = ["url"]  # the fixture
 

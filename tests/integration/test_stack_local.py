@@ -20,13 +20,14 @@ from typer.testing import CliRunner
 
 import unistream as us
 from tests.eventually import WAIT_S
+from tests.support.servers.kafka_tools import end_offsets, produce_values
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.cli.stack import app
 from unistream.connector.catalogue import create_discovery
 from unistream.testing.devtools import jars as stack_jars
 from unistream.testing.devtools import servers as stack_servers
 from unistream.testing.devtools import stack
-from unistream.testing.devtools.kafka_tools import broker_ids, end_offsets, produce_values, topic_partitions
+from unistream.testing.devtools.kafka_tools import broker_ids, topic_partitions
 from unistream.testing.devtools.process import ProcessId, process_id, wait_until_ended
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

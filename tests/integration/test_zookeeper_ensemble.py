@@ -9,9 +9,9 @@ import pytest
 
 from tests.eventually import eventually
 from tests.integration.zookeeper_leaders import contending, new_cluster, settings_of
+from tests.support.servers.ensemble import ZooKeeperEnsemble
 from unistream.base.errors import Fenced, OutcomeUnknown, Unreachable
 from unistream.port.storage import Created
-from unistream.testing.devtools.ensemble import ZooKeeperEnsemble
 
 WITHOUT_QUORUM_S = 10.0
 

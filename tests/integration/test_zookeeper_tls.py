@@ -15,11 +15,11 @@ import pytest
 
 from tests.eventually import WAIT_S
 from tests.integration.zookeeper_leaders import Recorder, contending, new_cluster, settings_of
+from tests.support.servers.ensemble import ZooKeeperEnsemble
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.ha.zookeeper import ZooKeeperElection, ZooKeeperRetrieval, ZooKeeperSettings
 from unistream.ha.zookeeper.client import ZooKeeperClient, _TlsHandler, server_version
 from unistream.port.ha import LeaderInfo
-from unistream.testing.devtools.ensemble import ZooKeeperEnsemble
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 ANSWERS = 50

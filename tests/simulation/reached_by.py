@@ -18,7 +18,7 @@ from typing import Final
 
 from tests.support import masters
 from tests.support.masters.run import run_seed as run_masters
-from unistream.testing.sim.batch import REQUIRED_MARKS, Report, RunSeed, run_batch
+from tests.support.seeds.batch import REQUIRED_MARKS, Report, RunSeed, run_batch
 from unistream.testing.sim.run import SeedOutcome, run_seed
 
 HERE: Final = Path(__file__).parent

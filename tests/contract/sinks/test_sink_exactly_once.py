@@ -23,6 +23,7 @@ from sqlalchemy.pool import NullPool
 
 from tests.contract.sinks.case import Case, batch, permit, request
 from tests.integration.crash_runs import OF_MATRIX, in_the_gate
+from tests.support.servers.kafka_tools import open_transactions, read_committed
 from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError
 from unistream.base.ids import CheckpointId, LineageId
 from unistream.base.object_stores import delta_options, file_system
@@ -39,7 +40,7 @@ from unistream.port.sink import (
     JointCommitter,
     VisibleRows,
 )
-from unistream.testing.devtools.kafka_tools import create_topic, open_transactions, read_committed
+from unistream.testing.devtools.kafka_tools import create_topic
 
 
 def _delta(folder: Path, partition_by: tuple[str, ...], **options: Any) -> Case:

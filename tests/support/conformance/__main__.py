@@ -1,4 +1,4 @@
-"""`python -m unistream.testing.conformance PATH…`.
+"""`python -m tests.support.conformance PATH…`.
 
 Exit code 1 when a case failed or none was played, 2 when a path is wrong.
 """
@@ -18,7 +18,7 @@ from unistream.base.errors import NotFound
 def main(arguments: list[str] | None = None) -> int:
     """Runs all cases below the paths and prints the results; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m unistream.testing.conformance",
+        prog="python -m tests.support.conformance",
         description="Run cases that Flink computed against the machines of unistream.",
     )
     parser.add_argument(

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from tests.support.conformance.case import Case, Comparison, Json, Shape, SkipCase, entry
 from tests.support.conformance.recorded_job import TASKS, RecordedJob, stopped_after_s1_ended
+from tests.support.harness.task import Snapshot
 from unistream.base.ids import CheckpointId, LeaderEpoch
 from unistream.model.messages import CheckpointAborted, CheckpointCompleted
 from unistream.model.snapshot_kind import SnapshotKind
-from unistream.testing.harness import Snapshot
 from unistream.worker.task.state import TaskState
 
 SOURCE_TASKS: Final = ("T1", "T3")

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tests.support.conformance.graphs import edge, graph_of, vertex
+from tests.support.harness.task import Snapshot, TaskJob
 from unistream.base.ids import CheckpointId, EdgeId, OperatorUid, SubtaskId, VertexId
 from unistream.base.limits import MAX_WATERMARK
 from unistream.core.task.watermark import CombinedWatermark, Signal
@@ -27,7 +28,6 @@ from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common.base import BaseOperator
 from unistream.port.operator import CommitPermit, SourceOperatorSpec
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows
-from unistream.testing.harness import Snapshot, TaskJob
 from unistream.worker.task.state import TaskState
 
 TASKS: Final = ("T1", "T2", "T3", "T4")

@@ -26,13 +26,13 @@ from tests.support.conformance.recorded_job import (
     stopped_after_s1_ended,
     to,
 )
+from tests.support.harness.task import TaskJob
 from unistream.base.ids import CheckpointId, SubtaskId, VertexId
 from unistream.base.limits import MAX_WATERMARK
 from unistream.model.chain import Chain
 from unistream.model.elements import Batch, CheckpointBarrier, Element, EndOfData, EndOfPartition, Watermark
 from unistream.model.snapshot import TaskRestore
 from unistream.model.snapshot_kind import SnapshotKind
-from unistream.testing.harness import TaskJob
 from unistream.worker.exchange.partition import ResultPartition
 
 SAME_AS_INPUT: Final = "same order as its input"

@@ -19,7 +19,7 @@ from tests.support.masters import REQUIRED_MARKS as MARKS_OF_MASTERS
 from tests.support.masters.mutants import MUTANTS as MUTANTS_OF_MASTERS
 from tests.support.masters.run import run_seed as run_masters
 from tests.support.mutants import MUTANTS, Mutant, plant
-from unistream.testing.sim.batch import REQUIRED_MARKS, Report, run_batch
+from tests.support.seeds.batch import REQUIRED_MARKS, Report, run_batch
 from unistream.testing.sim.run import SeedOutcome, run_seed
 
 MARKS_FROM = 1_000  # seeds; a smaller batch need not reach every rare branch

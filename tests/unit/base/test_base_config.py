@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unistream.base import config, config_doc
+from tests.support import config_doc
+from unistream.base import config
 from unistream.base.config import (
     CHECKPOINT_INTERVAL,
     CHECKPOINT_RETENTION,
@@ -280,7 +281,7 @@ def test_every_option_can_be_imported_without_its_topic() -> None:
 def test_the_reference_page_is_up_to_date() -> None:
     page = ROOT / "docs" / "reference" / "configuration.md"
     assert page.read_text(encoding="utf-8") == config_doc.render(), (
-        "run: python -m unistream.base.config_doc > docs/reference/configuration.md"
+        "run: python -m tests.support.config_doc > docs/reference/configuration.md"
     )
 
 

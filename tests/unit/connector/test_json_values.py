@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.support.harness.source_driver import SourceDriver
 from unistream.base.errors import UserCodeError
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.common import padded
 from unistream.connector.file import FileSource
 from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder
 from unistream.connector.kafka.record.records import Framed
-from unistream.testing.harness.source_driver import SourceDriver
 
 SCHEMA = pa.schema(
     [

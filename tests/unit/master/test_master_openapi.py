@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.openapi import served_document
 from tests.unit.master.served_cluster import Api
 from unistream.rest.openapi import OPERATIONS
-from unistream.testing.devtools.openapi import served_document
 
 
 @pytest.fixture
@@ -30,9 +30,7 @@ def test_every_path_is_described_and_nothing_else(document: dict[str, Any]) -> N
 
 def test_the_document_that_the_web_ui_is_built_from_is_the_one_that_is_served() -> None:
     kept = Path(__file__).parents[3] / "ui" / "openapi.json"
-    assert kept.read_text("utf-8") == served_document(), (
-        f"python -m unistream.testing.devtools.openapi {kept}"
-    )
+    assert kept.read_text("utf-8") == served_document(), f"python -m tests.support.openapi {kept}"
 
 
 def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from tests.support.harness.task import TaskJob
 from unistream.base.ids import CheckpointId, EdgeId, OperatorUid, VertexId
 from unistream.model.chain import Chain, ChainNode, EdgeOutput
 from unistream.model.elements import Batch
@@ -34,7 +35,6 @@ from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common import BaseOperator
 from unistream.port.operator import SourceOperatorSpec
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows
-from unistream.testing.harness.task import TaskJob
 
 KEYS: Final = 13
 KEY: Final = pa.schema([("k", pa.int64())])

@@ -14,14 +14,10 @@ import pyarrow as pa
 
 from tests.contract.sinks.rig import NEW, NOBODY, NOTHING, UNTOLD, Combination, Foreign, Way, appended
 from tests.contract.sinks.rigs.delta import plain
+from tests.support.servers.kafka_tools import add_partitions, produce_values, read_committed
 from unistream.connector.kafka import KafkaSink
 from unistream.port.sink import Sink
-from unistream.testing.devtools.kafka_tools import (
-    add_partitions,
-    create_topic,
-    produce_values,
-    read_committed,
-)
+from unistream.testing.devtools.kafka_tools import create_topic
 
 
 def _produce(rig: KafkaRig, _victim: int, theirs: pa.RecordBatch) -> Any:

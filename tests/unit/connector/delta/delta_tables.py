@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
+from tests.support.harness.source_driver import SourceDriver
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.common import decoded_split
 from unistream.connector.delta import DeltaSource
@@ -18,7 +19,6 @@ from unistream.connector.delta.source_split import DeltaSplit
 from unistream.model.messages import Split
 from unistream.model.splits import FoundSplits, KnownSplits
 from unistream.port.source import GrowingDiscovery
-from unistream.testing.harness.source_driver import SourceDriver
 
 
 def numbers(*rows: int) -> pa.Table:

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.harness.source_driver import SourceDriver
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.common import AvroRecord, decoded_split
@@ -27,7 +28,6 @@ from unistream.connector.file.decode import decode
 from unistream.connector.file.split import FileSplit
 from unistream.port.projection import Selection
 from unistream.port.source import Rows
-from unistream.testing.harness.source_driver import SourceDriver
 
 COMPILES_WITHIN_S: Final = 120.0  # who reads Avro first may have to compile its loops
 ROWS: Final = 2_000

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from msgspec import structs
 
+from tests.support.harness.source_driver import SourceDriver
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.common import decoded_split
@@ -22,7 +23,6 @@ from unistream.connector.file import FileSource
 from unistream.connector.file.decode import decode
 from unistream.connector.file.split import FileSplit
 from unistream.port.source import Rows
-from unistream.testing.harness.source_driver import SourceDriver
 
 COMPILES_WITHIN_S: Final = 120.0
 ROWS: Final = [{"n": i, "t": f"é{i}"} for i in range(50)]

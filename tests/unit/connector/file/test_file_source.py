@@ -19,6 +19,7 @@ import pytest
 from msgspec import structs
 
 from tests.eventually import WAIT_S
+from tests.support.harness.source_driver import SourceDriver
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.common import RowChunk, decoded_split
@@ -31,7 +32,6 @@ from unistream.connector.file.split import FileSplit, open_file
 from unistream.port.projection import Selection
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows, Source, SplitFinished
 from unistream.testing.harness.operators import CountingMetrics
-from unistream.testing.harness.source_driver import SourceDriver
 
 COMPILES_WITHIN_S = 60.0  # who reads JSON first may have to compile its loops
 

@@ -10,6 +10,7 @@ import pyarrow.orc as pa_orc
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.harness.source_driver import SourceDriver
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.file import FileSource
 from unistream.model.metric_names import (
@@ -18,7 +19,6 @@ from unistream.model.metric_names import (
     PENDING_RECORDS,
     PENDING_UNKNOWN,
 )
-from unistream.testing.harness.source_driver import SourceDriver
 
 COMPILES_WITHIN_S = 60.0  # who reads JSON first may have to compile its loops
 

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.support.harness.source_driver import SourceDriver
 from unistream.base.errors import ConfigError
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.file import FileSource
 from unistream.port.source import Rows
-from unistream.testing.harness.source_driver import SourceDriver
 
 WRONG = pa.schema([("id", pa.int64()), ("fare", pa.int64())])
 RIGHT = pa.schema([("id", pa.int64()), ("fare", pa.float64())])

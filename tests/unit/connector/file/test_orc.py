@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.orc as pa_orc
 import pytest
 
+from tests.support.harness.source_driver import SourceDriver
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.common import decoded_split
@@ -17,7 +18,6 @@ from unistream.connector.file import FileSource
 from unistream.connector.file.decode import decode
 from unistream.connector.file.split import FileSplit
 from unistream.port.source import Rows
-from unistream.testing.harness.source_driver import SourceDriver
 
 ROWS = 3_000
 TABLE = pa.table(

@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.support.harness.source_driver import SourceDriver
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.common import decoded_split, discovery_options
@@ -35,7 +36,6 @@ from unistream.core.checkpoint.split_assignment import SplitAssigner
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.splits import FoundSplits, KnownSplits
-from unistream.testing.harness.source_driver import SourceDriver
 
 COMPILES_WITHIN_S: Final = 120.0
 AGE: Final = 10

@@ -27,6 +27,7 @@ from pyiceberg.typedef import Record
 
 import unistream as us
 from tests.iceberg_lake import TABLE, Lake
+from tests.support.harness.source_driver import SourceDriver
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.common import decoded_split
 from unistream.connector.iceberg.snapshot import new_snapshot_id
@@ -34,7 +35,6 @@ from unistream.connector.iceberg.source_split import IcebergSplit
 from unistream.model.messages import Split
 from unistream.model.splits import FoundSplits, KnownSplits
 from unistream.port.source import GrowingDiscovery
-from unistream.testing.harness.source_driver import SourceDriver
 
 
 def numbers(*rows: int) -> pa.Table:

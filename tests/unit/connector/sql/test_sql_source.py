@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from tests.support.harness.source_driver import SourceDriver
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.base.secrets import Secret, redacted
 from unistream.connector.catalogue import create_discovery
@@ -23,7 +24,6 @@ from unistream.connector.sql.source_split import SqlSplit
 from unistream.model.splits import FoundSplits, KnownSplits
 from unistream.port.source import GrowingDiscovery, Idle, ReaderContext, Rows
 from unistream.testing.harness.operators import CountingMetrics
-from unistream.testing.harness.source_driver import SourceDriver
 
 POSTGRES = "postgresql+psycopg://me:hunter2@nowhere.invalid/shop"
 

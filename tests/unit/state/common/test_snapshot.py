@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.support.harness.services import MemoryStateStore
 from unistream.base.errors import CorruptSnapshot, ProtocolError
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.base.limits import STATE_INLINE_BYTES_MAX
@@ -21,7 +22,6 @@ from unistream.model.snapshot import (
     OperatorStateHandle,
 )
 from unistream.state.common import read_operator_state, write_task_snapshot
-from unistream.testing.harness.services import MemoryStateStore
 
 UID = OperatorUid("op")
 

@@ -14,12 +14,12 @@ import pytest
 import unistream as us
 from tests.eventually import WAIT_S
 from tests.modes import STREAMING
+from tests.support.harness.stages import bootstrap_in_stages
 from unistream.api.bootstrap import BootstrapOrder
 from unistream.base.errors import ConfigError
 from unistream.model.manifest_files import referenced_files
 from unistream.model.snapshot import Manifest
 from unistream.storage.savepoint_folder import state_folder_of
-from unistream.testing.harness.stages import bootstrap_in_stages
 from unistream.testing.mini_cluster import MiniCluster
 
 FENCE = 1_000

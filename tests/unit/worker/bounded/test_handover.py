@@ -12,9 +12,9 @@ import pytest
 
 import unistream as us
 from tests.eventually import WAIT_S, eventually
+from tests.support.harness.stages import bounded_job
 from unistream.base.ids import EdgeId
 from unistream.base.limits import BATCH_ROWS_MAX
-from unistream.testing.harness.stages import bounded_job
 from unistream.worker.bounded import BoundedRun, Piece, handover, pieces
 from unistream.worker.bounded.handover import Handover
 from unistream.worker.exchange import decode_batch

@@ -11,12 +11,12 @@ from msgspec import structs
 
 import unistream as us
 from tests.bounded_pipeline import TIMES, rows, write_rows
+from tests.support.harness.stages import bounded_job
 from unistream.base.ids import AttemptId, SubtaskId, TaskManagerId
 from unistream.core.graph import ExecutionPlan, Relay, offloaded_vertices
 from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import Batch
 from unistream.storage.state_files import FsStateReader
-from unistream.testing.harness.stages import bounded_job
 from unistream.worker.bounded import STAGED, BoundedRun, Piece, stored_rows
 from unistream.worker.exchange import StoredFile
 

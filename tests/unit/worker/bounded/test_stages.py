@@ -9,9 +9,9 @@ import pytest
 
 import unistream as us
 from tests.bounded_pipeline import check_results, pipeline, write_rows
+from tests.support.harness.stages import run_in_stages
 from unistream.base.ids import EdgeId
 from unistream.core.graph import Relay, StagePlan
-from unistream.testing.harness.stages import run_in_stages
 from unistream.worker.bounded.arrivals import Arrivals
 from unistream.worker.bounded.pieces import Piece
 from unistream.worker.bounded.subtask import SubtaskFailed

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from tests.support.harness.task import TaskJob
 from tests.unit.worker.numbers import deal_numbers, number_split, numbers_graph, numbers_job
 from tests.unit.worker.worker_partitions import files_in, fill_disk, flip_bit
 from unistream.model.elements import Batch
 from unistream.model.partition_type import PartitionType
 from unistream.operator.common import BaseOperator
-from unistream.testing.harness import TaskJob
 from unistream.worker.exchange import BlockingPartition, BlockingPartitions
 from unistream.worker.task import TaskState
 

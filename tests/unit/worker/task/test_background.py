@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.support.conformance.recorded_job import ScriptedSource
+from tests.support.harness.task import Snapshot, TaskJob
 from unistream.base.ids import CheckpointId, EdgeId, OperatorUid, SubtaskId, VertexId
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, LocalOutput
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
@@ -18,7 +19,6 @@ from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.sink import CommitterOperator, OnCommitOperator, SinkWriterOperator
 from unistream.port.operator import CommitPermit, SourceOperatorSpec
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Committer, SinkContext, SinkWriter
-from unistream.testing.harness import Snapshot, TaskJob
 from unistream.worker.task import TaskState
 
 

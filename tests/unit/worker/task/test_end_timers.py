@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.conformance.recorded_job import ScriptedSource
+from tests.support.harness.task import TaskJob
 from unistream.base.ids import OperatorUid, SubtaskId, VertexId
 from unistream.model.chain import Chain, ChainNode, LocalOutput
 from unistream.model.elements import Batch
@@ -18,7 +19,6 @@ from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common import BaseOperator
 from unistream.port.operator import SourceOperatorSpec
-from unistream.testing.harness import TaskJob
 from unistream.testing.harness.operators import ManualClock
 from unistream.worker.task.timers import TaskTimers
 

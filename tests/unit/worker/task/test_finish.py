@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.support.harness.task import TaskJob
 from tests.unit.worker.numbers import number_split, numbers_again, numbers_graph, numbers_job
 from unistream.model.graph import Ship
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.operator.process import ProcessOperator
-from unistream.testing.harness import TaskJob
 from unistream.worker.task import TaskState
 
 FORWARD, HASH = Ship.FORWARD, Ship.HASH

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
+from tests.support.harness.task import Snapshot, TaskJob
 from unistream.base.ids import CheckpointId, EdgeId, OperatorUid, VertexId
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.chain import Chain, ChainNode, EdgeOutput
@@ -20,7 +21,6 @@ from unistream.operator.common import BaseOperator
 from unistream.operator.join import BroadcastLookupJoin, JoinKind
 from unistream.port.operator import Operator, SourceOperatorSpec
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows
-from unistream.testing.harness import Snapshot, TaskJob
 from unistream.worker.task import TaskState
 
 DIMENSION = pa.schema([("k", pa.int64()), ("name", pa.string())])

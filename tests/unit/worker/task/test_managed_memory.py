@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from tests.support.harness.task import TaskJob
 from tests.unit.worker.numbers import NumberChains, SumByKey, numbers_graph
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid, VertexId
@@ -15,7 +16,6 @@ from unistream.model.chain import Chain, ChainNode, LocalOutput
 from unistream.model.graph import OperatorInfo
 from unistream.model.snapshot import OperatorState
 from unistream.operator.common import BaseOperator
-from unistream.testing.harness import TaskJob
 
 OF_TASK = 64 * MIB  # see `TaskEnvironment.managed_memory`
 

@@ -8,6 +8,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from tests.support.harness.task import TaskJob
 from tests.unit.worker.numbers import (
     SumByKey,
     deal_numbers,
@@ -26,7 +27,6 @@ from unistream.model.graph import Ship
 from unistream.model.messages import Split
 from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 from unistream.operator.common import BaseOperator
-from unistream.testing.harness import TaskJob
 from unistream.worker.task import TaskState, Waiting
 from unistream.worker.task.state import Progressed
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.support.harness.task import TaskJob
 from tests.unit.worker.numbers import (
     KEY,
     NumberSource,
@@ -31,7 +32,6 @@ from unistream.model.state import StateOptions, ValueStateDescriptor
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common import BaseOperator
 from unistream.port.operator import SourceOperatorSpec
-from unistream.testing.harness import TaskJob
 from unistream.worker.task import Done, TaskState
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support.harness.task import Snapshot, TaskJob
 from tests.unit.worker.numbers import numbers_job
 from unistream.base.ids import CheckpointId
 from unistream.model.messages import CheckpointAcked, CheckpointDeclined
@@ -9,7 +10,6 @@ from unistream.model.snapshot import OperatorSnapshot
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.operator.common import BaseOperator
 from unistream.port.operator import CommitPermit
-from unistream.testing.harness import Snapshot, TaskJob
 from unistream.worker.task import TaskState
 
 

@@ -7,6 +7,7 @@ import random
 import msgspec
 import pytest
 
+from tests.support.harness.task import TaskJob
 from tests.unit.worker.numbers import (
     ROWS_PER_POLL,
     deal_numbers,
@@ -22,7 +23,6 @@ from unistream.model.graph import JobGraph, Ship
 from unistream.model.snapshot import ListMode, OperatorListState, OperatorSnapshot, OperatorState
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.operator.common import BaseOperator
-from unistream.testing.harness import TaskJob
 from unistream.worker.exchange.in_flight import FILE_HINT
 from unistream.worker.task import TaskState, Waiting
 

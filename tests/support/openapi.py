@@ -1,6 +1,6 @@
 """Writes the OpenAPI document of the REST API, from which the web UI's client is generated.
 
-python -m unistream.testing.devtools.openapi ui/openapi.json
+python -m tests.support.openapi ui/openapi.json
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from tests.support.harness.services import InlineExecutor, MemoryStateStore, NoRemote
 from unistream.base.config import Configuration
 from unistream.base.ids import (
     AttemptId,
@@ -56,7 +57,6 @@ from unistream.model.plan import TaskManagerLocation
 from unistream.model.snapshot import Manifest, TaskRestore, TaskSnapshot, VertexSnapshot
 from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 from unistream.testing.harness.operators import ManualClock
-from unistream.testing.harness.services import InlineExecutor, MemoryStateStore, NoRemote
 from unistream.worker.exchange import BlockingPartitions, NetworkMemory, PartitionRegistry, Shares
 from unistream.worker.task import (
     Done,
