@@ -15,7 +15,7 @@ from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
 from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId
 from unistream.connector.static import StaticSource
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, Ship
 
 WAIT_S: Final = 300.0
@@ -81,17 +81,17 @@ def _beat(workers: ScriptedWorkers, stop: threading.Event) -> None:
     """Counters of all tasks, which grow."""
     found: dict[TaskManagerId, list[AttemptId]] = {}
     for worker, message in list(workers.received):
-        if isinstance(message, mm.DeployTask):
+        if isinstance(message, msg.DeployTask):
             found.setdefault(worker, []).append(message.deployment.attempt)
     began = time.monotonic()
     while not stop.wait(BEAT_S):
         rows = int(1_000 * (time.monotonic() - began))
         for worker, attempts in found.items():
             metrics = tuple((attempt, _metrics(rows, number)) for number, attempt in enumerate(attempts))
-            workers.call_master(mm.Heartbeat(task_manager=worker, metrics=metrics))
+            workers.call_master(msg.Heartbeat(task_manager=worker, metrics=metrics))
 
 
-def _metrics(rows: int, number: int) -> mm.TaskMetrics:
-    return mm.TaskMetrics(
+def _metrics(rows: int, number: int) -> msg.TaskMetrics:
+    return msg.TaskMetrics(
         records_in=rows + number, records_out=rows, busy_ms=rows, busy_per_s=(rows + number) % 1_000
     )

@@ -35,7 +35,7 @@ from unistream.base.ids import (
     VertexId,
 )
 from unistream.base.limits import MIB
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, JobCode
 from unistream.model.codec import encode
 from unistream.model.deployment import ChannelDescriptor, GateDescriptor, PartitionDescriptor, TaskDeployment
@@ -74,7 +74,7 @@ class WideReader:
     def open(self, context: ReaderContext) -> None:
         pass
 
-    def add_splits(self, splits: list[mm.Split]) -> None:
+    def add_splits(self, splits: list[msg.Split]) -> None:
         for split in splits:
             rows, _, self.gate = split.data.decode().partition(" ")
             self.left += int(rows)
@@ -88,7 +88,7 @@ class WideReader:
             return Rows("s", pa.record_batch({"k": pa.array(range(rows)), "w": ["w" * 1000] * rows}), None)
         return Exhausted() if self.last else Idle()
 
-    def snapshot(self) -> list[mm.Split]:
+    def snapshot(self) -> list[msg.Split]:
         return []
 
     def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None:
@@ -132,8 +132,8 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.artifact = _code()
-        self.heard: queue.Queue[mm.ToJobManager] = queue.Queue()
-        self.metrics: dict[AttemptId, mm.TaskMetrics] = {}
+        self.heard: queue.Queue[msg.ToJobManager] = queue.Queue()
+        self.metrics: dict[AttemptId, msg.TaskMetrics] = {}
         self.news = threading.Condition()
         self.addresses: dict[str, str] = {}
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
@@ -142,15 +142,15 @@ class Cluster:
     def _handle(self, request: bytes) -> bytes:
         message = decode_single(request)
         with self.news:
-            if isinstance(message, mm.Heartbeat):
+            if isinstance(message, msg.Heartbeat):
                 self.metrics.update(message.metrics)
-            if isinstance(message, mm.TaskStateChanged) and message.metrics is not None:
+            if isinstance(message, msg.TaskStateChanged) and message.metrics is not None:
                 self.metrics[message.attempt] = message.metrics
             self.news.notify_all()
         self.heard.put(message)
-        if isinstance(message, mm.FetchArtifact):
-            return encode(mm.Artifact(content=self.artifact))
-        return encode(mm.Ack())
+        if isinstance(message, msg.FetchArtifact):
+            return encode(msg.Artifact(content=self.artifact))
+        return encode(msg.Ack())
 
     def start(self, name: str) -> int:
         """A worker that has registered; its pid."""
@@ -158,7 +158,7 @@ class Cluster:
         spec = TaskManagerSpec(id=TaskManagerId(name), master=self.server.address, slots=1, config=config)
         command = [sys.executable, "-m", "unistream.worker", msgspec.json.encode(spec).decode()]
         self.workers[name] = process = subprocess.Popen(command)
-        registered = self.wait_for(mm.RegisterTaskManager, task_manager=name)
+        registered = self.wait_for(msg.RegisterTaskManager, task_manager=name)
         self.addresses[name] = registered.address
         return process.pid
 
@@ -169,9 +169,9 @@ class Cluster:
             if isinstance(message, kind) and all(getattr(message, k) == v for k, v in fields.items()):
                 return message
 
-    def wait_for_end(self, attempt: AttemptId) -> mm.TaskStateChanged:
+    def wait_for_end(self, attempt: AttemptId) -> msg.TaskStateChanged:
         while True:
-            message: mm.TaskStateChanged = self.wait_for(mm.TaskStateChanged, attempt=attempt)
+            message: msg.TaskStateChanged = self.wait_for(msg.TaskStateChanged, attempt=attempt)
             if message.state in {"FINISHED", "FAILED", "CANCELED"}:
                 return message
 
@@ -183,7 +183,7 @@ class Cluster:
             assert self.news.wait_for(lambda: seen() >= least, WAIT_S)
             return seen()
 
-    def send(self, worker: str, message: mm.ToTaskManager) -> mm.Answer:
+    def send(self, worker: str, message: msg.ToTaskManager) -> msg.Answer:
         client = FlightControlClient(self.addresses[worker])
         try:
             return client.call(message)
@@ -239,20 +239,20 @@ class Cluster:
             checkpointing=False,
             allocation=AllocationId(f"{vertex}-{attempt}"),
         )
-        assert self.send(worker, mm.DeployTask(deployment=deployment)) == mm.Ack()
+        assert self.send(worker, msg.DeployTask(deployment=deployment)) == msg.Ack()
         return identity
 
     def produce(self, worker: str, rows: int = ROWS) -> AttemptId:
         """S has FINISHED there."""
         attempt = self.deploy(worker, "S", partitions=True)
-        splits = (mm.Split(id="s", data=str(rows).encode()),)
-        assert self.send(worker, mm.AssignSplits(attempt=attempt, splits=splits, no_more=True)) == mm.Ack()
+        splits = (msg.Split(id="s", data=str(rows).encode()),)
+        assert self.send(worker, msg.AssignSplits(attempt=attempt, splits=splits, no_more=True)) == msg.Ack()
         assert self.wait_for_end(attempt).state == "FINISHED"
         return attempt
 
     def consume(
         self, worker: str, attempt: int, producer: str, *, stored: bool = False
-    ) -> mm.TaskStateChanged:
+    ) -> msg.TaskStateChanged:
         return self.wait_for_end(self.deploy(worker, "K", attempt, reads=producer, stored=stored))
 
     def files(self) -> list[Path]:
@@ -261,7 +261,7 @@ class Cluster:
     def close(self) -> None:
         for name, process in self.workers.items():
             if process.poll() is None:
-                self.send(name, mm.ReleaseTaskManager(task_manager=TaskManagerId(name), reason="the end"))
+                self.send(name, msg.ReleaseTaskManager(task_manager=TaskManagerId(name), reason="the end"))
                 process.wait(WAIT_S)
         self.server.close()
 
@@ -316,9 +316,9 @@ def test_a_consumer_of_a_damaged_or_released_partition_names_it_as_lost(
     assert "does not match its checksum" in damaged.message
     assert damaged.recoverable
 
-    release = mm.ReleasePartitions(job=JOB, partitions=((produced, EDGE), (produced, EdgeId("unknown"))))
-    assert cluster.send("tm-1", release) == mm.Ack()
-    assert cluster.send("tm-1", release) == mm.Ack()
+    release = msg.ReleasePartitions(job=JOB, partitions=((produced, EDGE), (produced, EdgeId("unknown"))))
+    assert cluster.send("tm-1", release) == msg.Ack()
+    assert cluster.send("tm-1", release) == msg.Ack()
     released = cluster.consume(reader, 1, "tm-1", stored=stored).failure
     assert released is not None
     assert str(released.lost_partition) == "S#0>e"
@@ -334,16 +334,16 @@ def test_a_task_that_ends_well_although_it_was_cancelled_keeps_nothing(
     reached = Path(f"{gate}.reached")
     cluster.start("tm-1")
     attempt = cluster.deploy("tm-1", "S", partitions=True)
-    splits = (mm.Split(id="s", data=f"20000 {gate}".encode()),)
-    assert cluster.send("tm-1", mm.AssignSplits(attempt=attempt, splits=splits, no_more=True)) == mm.Ack()
+    splits = (msg.Split(id="s", data=f"20000 {gate}".encode()),)
+    assert cluster.send("tm-1", msg.AssignSplits(attempt=attempt, splits=splits, no_more=True)) == msg.Ack()
     while not reached.exists():
-        cluster.wait_for(mm.Heartbeat)
+        cluster.wait_for(msg.Heartbeat)
     assert cluster.files(), "all of it is stored"
-    assert cluster.send("tm-1", mm.CancelTask(attempt=attempt)) == mm.Ack()
+    assert cluster.send("tm-1", msg.CancelTask(attempt=attempt)) == msg.Ack()
     gate.touch()
     assert cluster.wait_for_end(attempt).state == "FINISHED", "it was too late"
     while cluster.files():
-        cluster.wait_for(mm.Heartbeat)
+        cluster.wait_for(msg.Heartbeat)
 
 
 def test_a_killed_worker_leaves_nothing_that_the_next_one_trips_over(cluster: Cluster) -> None:

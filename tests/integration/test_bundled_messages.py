@@ -13,7 +13,7 @@ from unistream.base.clock import SystemClock
 from unistream.base.ids import AttemptId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import BUNDLE_MESSAGES_MAX, FRAME_BYTES_MAX
 from unistream.master.service.senders import OutgoingMessage, Senders, SendFailure
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.bundle import answer_each
 from unistream.model.codec import (
     decode_for_job_manager,
@@ -47,7 +47,7 @@ class Peer:
 
     def as_worker(self, request: bytes) -> bytes:
         message = decode_for_task_manager(request)
-        if isinstance(message, mm.Bundle):
+        if isinstance(message, msg.Bundle):
             self._begin(len(message.messages))
             return encode(answer_each(message, lambda one: self._act(decode_to_task_manager(one))))
         self._begin(1)
@@ -55,7 +55,7 @@ class Peer:
 
     def as_master(self, request: bytes) -> bytes:
         message = decode_for_job_manager(request)
-        if isinstance(message, mm.Bundle):
+        if isinstance(message, msg.Bundle):
             self._begin(len(message.messages))
             return encode(answer_each(message, lambda one: self._act(decode_task_report(one))))
         self._begin(1)
@@ -66,12 +66,12 @@ class Peer:
         self.entered.set()
         assert self.gate.wait(WAIT_S)
 
-    def _act(self, message: mm.ToTaskManager | mm.ToJobManager) -> mm.Answer:
+    def _act(self, message: msg.ToTaskManager | msg.ToJobManager) -> msg.Answer:
         number = message.attempt.index  # type: ignore[union-attr]
         if number in self.breaks:
             raise LookupError("on purpose")
         self.acted.append(number)
-        return mm.Refused(reason="no") if number in self.refused else mm.Ack()
+        return msg.Refused(reason="no") if number in self.refused else msg.Ack()
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ class TestToWorkers:
         closing.callback(self.senders.close)
         return peer
 
-    def send(self, messages: list[mm.ToTaskManager]) -> list[SendFailure | None]:
+    def send(self, messages: list[msg.ToTaskManager]) -> list[SendFailure | None]:
         fates: list[SendFailure | None] = []
         done = threading.Semaphore(0)
 
@@ -107,7 +107,7 @@ class TestToWorkers:
 
     def test_each_has_its_own_fate(self, worker: Peer) -> None:
         worker.refused, worker.breaks = {3}, {5}
-        fates = self.send([mm.CancelTask(attempt=attempt(n)) for n in range(8)])
+        fates = self.send([msg.CancelTask(attempt=attempt(n)) for n in range(8)])
         assert fates[3] == SendFailure("tm refused CancelTask: no", refused=True)
         assert fates[5] == SendFailure("CancelTask to tm failed: LookupError: on purpose")
         assert [n for n, on_outcome in enumerate(fates) if on_outcome is not None] == [3, 5]
@@ -116,7 +116,7 @@ class TestToWorkers:
 
     def test_a_job_of_thousands_of_tasks_takes_a_few_requests(self, worker: Peer) -> None:
         count = 2 * BUNDLE_MESSAGES_MAX + 1
-        assert set(self.send([mm.CancelTask(attempt=attempt(n)) for n in range(count)])) == {None}
+        assert set(self.send([msg.CancelTask(attempt=attempt(n)) for n in range(count)])) == {None}
         assert worker.requests == [BUNDLE_MESSAGES_MAX, BUNDLE_MESSAGES_MAX, 1]
         assert worker.acted == list(range(count))
 
@@ -132,8 +132,8 @@ class TestToWorkers:
         assert worker.acted == [0, 1, 2, 4]
 
 
-def splits(number: int, size: int) -> mm.AssignSplits:
-    return mm.AssignSplits(attempt=attempt(number), splits=(mm.Split(id="s", data=bytes(size)),))
+def splits(number: int, size: int) -> msg.AssignSplits:
+    return msg.AssignSplits(attempt=attempt(number), splits=(msg.Split(id="s", data=bytes(size)),))
 
 
 def test_reports_that_gather_are_one_request_that_is_repeated_until_it_is_answered(
@@ -173,5 +173,5 @@ def test_reports_that_gather_are_one_request_that_is_repeated_until_it_is_answer
     assert master.acted[0] == 0
 
 
-def report(number: int) -> mm.EndOfDataReached:
-    return mm.EndOfDataReached(attempt=attempt(number))
+def report(number: int) -> msg.EndOfDataReached:
+    return msg.EndOfDataReached(attempt=attempt(number))

@@ -25,7 +25,7 @@ from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
-from unistream.connector.delta.sink import OnRewind
+from unistream.connector.common import OnRewind
 from unistream.model.job_info import JobInfo
 from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack

@@ -38,17 +38,7 @@ from unistream.base.object_stores import use_store
 from unistream.base.targets import Target, known_target
 from unistream.client.embedded import at_exit  # noqa: F401  # its hook must be older than those of the script
 from unistream.client.job.resume import LATEST
-from unistream.core.graph import (
-    BootstrapPlan,
-    Resolved,
-    check_bootstrap,
-    explain,
-    plan_json,
-    resolve,
-    translate_resolved,
-    uid_advice,
-    why_interval_is_idle,
-)
+from unistream.core import graph as graphs
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
 from unistream.model.lineage import LineageGraph
@@ -251,14 +241,16 @@ class Environment(SourceMethods):
             raise
 
     def _translated(
-        self, stream_graph: StreamGraph, bootstrap: BootstrapPlan | None = None
+        self, stream_graph: StreamGraph, bootstrap: graphs.BootstrapPlan | None = None
     ) -> tuple[JobGraph, JobCode]:
-        graph, code = translate_resolved(self._resolved(stream_graph, bootstrap), self._config.to_dict())
+        graph, code = graphs.translate_resolved(
+            self._resolved(stream_graph, bootstrap), self._config.to_dict()
+        )
         graph = structs.replace(graph, writes=written_by(stream_graph), reads=read_by(stream_graph))
         if bootstrap is not None:
-            check_bootstrap(graph)
+            graphs.check_bootstrap(graph)
             return graph, code
-        reason = why_interval_is_idle(graph, self._config)
+        reason = graphs.why_interval_is_idle(graph, self._config)
         if reason is not None:
             _log.warning(
                 "event=checkpoints_disabled job=%r reason=%r: %s has no effect",
@@ -268,11 +260,13 @@ class Environment(SourceMethods):
             )
         return graph, code
 
-    def _resolve(self, name: str | None = None) -> Resolved:
+    def _resolve(self, name: str | None = None) -> graphs.Resolved:
         return self._resolved(self.stream_graph(name))
 
-    def _resolved(self, stream_graph: StreamGraph, bootstrap: BootstrapPlan | None = None) -> Resolved:
-        return resolve(
+    def _resolved(
+        self, stream_graph: StreamGraph, bootstrap: graphs.BootstrapPlan | None = None
+    ) -> graphs.Resolved:
+        return graphs.resolve(
             stream_graph,
             parallelism=self.parallelism,
             max_parallelism=self._max_parallelism(),
@@ -309,7 +303,7 @@ class Environment(SourceMethods):
           stage 0: [1]: 1 task
         """
         resolved = self._resolve()
-        return explain(resolved, translate_resolved(resolved, self._config.to_dict())[0])
+        return graphs.explain(resolved, graphs.translate_resolved(resolved, self._config.to_dict())[0])
 
     def explain_json(self) -> dict[str, Any]:
         """What `explain` shows, for programs: ``streamGraph`` and ``jobGraph`` as Flink shows them,
@@ -324,7 +318,7 @@ class Environment(SourceMethods):
         'REBALANCE'
         """
         resolved = self._resolve()
-        return plan_json(resolved, translate_resolved(resolved, self._config.to_dict())[0])
+        return graphs.plan_json(resolved, graphs.translate_resolved(resolved, self._config.to_dict())[0])
 
     def execute(
         self,
@@ -505,7 +499,7 @@ class Environment(SourceMethods):
         is_off = self._target != "remote" and self._config.find(CHECKPOINT_INTERVAL) is None
         found = {
             "checkpointing_is_off": commit_advice(written) if is_off else None,
-            "operators_without_uid": uid_advice(graph),
+            "operators_without_uid": graphs.uid_advice(graph),
             "rows_of_a_key_in_any_order": order_advice(written, self.parallelism),
         }
         return [(event, advice) for event, advice in found.items() if advice is not None]

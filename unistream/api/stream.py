@@ -28,22 +28,8 @@ from unistream.model.graph import Ship
 from unistream.model.key_groups import key_groups
 from unistream.model.stream_graph import StreamNode
 from unistream.model.watermarks import WatermarkStrategy
-from unistream.operator.common import (
-    AssignTimestampsAndWatermarks,
-    FilterFunction,
-    FilterRows,
-    FlatMapFunction,
-    FlatMapRows,
-    KeyRows,
-    MapFunction,
-    MapRows,
-    Row,
-    check_comparisons,
-    check_expressions,
-    check_on_error,
-    describe,
-    empty_rows,
-)
+from unistream.operator import common
+from unistream.operator.common import FilterFunction, FlatMapFunction, MapFunction, Row
 from unistream.operator.join import BroadcastLookupJoin, JoinKind
 from unistream.operator.process import ProcessFunction, ProcessOperator
 from unistream.operator.sink import CheckedRows
@@ -113,7 +99,7 @@ class DataStream(ResultMethods):
         schema = as_schema(returns)
         if timestamp_column is not None:
             check_columns(schema, [timestamp_column], "map_batches")
-        check_on_error(on_error, "map_batches")
+        common.check_on_error(on_error, "map_batches")
         operator = MapBatches(
             function,
             returns=schema,
@@ -128,7 +114,7 @@ class DataStream(ResultMethods):
     ) -> DataStream:
         """Keeps rows where the boolean array that `function` returns for a batch is true. `on_error`,
         `row_wise`: see `map_batches`."""
-        check_on_error(on_error, "filter_batches")
+        common.check_on_error(on_error, "filter_batches")
         operator = FilterBatches(function, on_error=on_error, row_wise=row_wise)
         return self._then(_named("filter_batches", function), operator, self.schema, on_error=on_error)
 
@@ -165,7 +151,7 @@ class DataStream(ResultMethods):
     def _project(
         self, what: str, columns: dict[str, str | Expression], *, keep: bool, on_error: OnError
     ) -> DataStream:
-        check_on_error(on_error, what)
+        common.check_on_error(on_error, what)
         if not columns:
             raise ConfigError(f"{what} needs at least one column")
         for name, column in columns.items():
@@ -174,12 +160,12 @@ class DataStream(ResultMethods):
             if not isinstance(column, str | Expression | pc.Expression):
                 raise ConfigError(f"{what}: {name} is {column!r:.200}; use us.col(...) or us.lit(...)")
             if not isinstance(column, str):
-                check_comparisons(column, what)
+                common.check_comparisons(column, what)
         schema = None
         if self.schema is not None:
             check_columns(self.schema, [c for c in columns.values() if isinstance(c, str)], what)
             computed = {n: c for n, c in columns.items() if not isinstance(c, str)}
-            computed_schema = check_expressions(self.schema, computed, what)
+            computed_schema = common.check_expressions(self.schema, computed, what)
             types_before = {field.name: field.type for field in self.schema}
             types = {
                 n: types_before[c] if isinstance(c, str) else computed_schema.field(n).type
@@ -216,8 +202,8 @@ class DataStream(ResultMethods):
         ['letter', 'row', 'row_ipc']
         """
         schema = as_schema(returns)
-        check_on_error(on_error, "map")
-        operator = MapRows(function, returns=schema, on_error=on_error)
+        common.check_on_error(on_error, "map")
+        operator = common.MapRows(function, returns=schema, on_error=on_error)
         return self._then(_named("map", function), operator, schema, on_error=on_error)
 
     def flat_map(
@@ -226,8 +212,8 @@ class DataStream(ResultMethods):
         """One dict in, any number of dicts out, with the same event time. `on_error`: see `map`; of a row
         that fails nothing is emitted, also what was yielded before."""
         schema = as_schema(returns)
-        check_on_error(on_error, "flat_map")
-        operator = FlatMapRows(function, returns=schema, on_error=on_error)
+        common.check_on_error(on_error, "flat_map")
+        operator = common.FlatMapRows(function, returns=schema, on_error=on_error)
         return self._then(_named("flat_map", function), operator, schema, on_error=on_error)
 
     def filter(self, predicate: Expression | FilterFunction, *, on_error: OnError = "fail") -> DataStream:
@@ -237,7 +223,7 @@ class DataStream(ResultMethods):
         Raises:
             ConfigError: an unknown column, or an expression that is not boolean.
         """
-        check_on_error(on_error, "filter")
+        common.check_on_error(on_error, "filter")
         if isinstance(predicate, Expression | pc.Expression):
             self._check_predicate(predicate, "filter")
             operator = FilterBatches(as_arrow(predicate), on_error=on_error)
@@ -248,7 +234,7 @@ class DataStream(ResultMethods):
                 f"filter takes an expression such as us.col('n') > 3, or a function of the row, not the text "
                 f"{predicate!r:.200}"
             )
-        rows = FilterRows(predicate, on_error=on_error)
+        rows = common.FilterRows(predicate, on_error=on_error)
         return self._then(_named("filter", predicate), rows, self.schema, on_error=on_error)
 
     def side_output(
@@ -276,7 +262,7 @@ class DataStream(ResultMethods):
         if isinstance(predicate, Expression | pc.Expression):
             self._check_predicate(predicate, "side_output")
             shown = shown_expression(f"moves {readable(predicate)}")
-        check_on_error(on_error, "side_output")
+        common.check_on_error(on_error, "side_output")
         operator = SideSplit(tag, as_arrow(predicate), on_error=on_error, row_wise=row_wise)
         stream = self._then(f"split {tag}", operator, self.schema, on_error=on_error, expression=shown)
         self._builder.schemas[stream._ports[0].node, tag] = self.schema
@@ -329,8 +315,8 @@ class DataStream(ResultMethods):
         watermark before the end, because here it is not known which rows are still to come. Pass the strategy
         to `Environment.from_source` where the column is there already.
         """
-        check_on_error(on_error, "assign_timestamps_and_watermarks")
-        operator = AssignTimestampsAndWatermarks(
+        common.check_on_error(on_error, "assign_timestamps_and_watermarks")
+        operator = common.AssignTimestampsAndWatermarks(
             strategy, only_at_end=self._builder.reads_splits_in_turn(self._ports), on_error=on_error
         )
         column = strategy.timestamp_column or ""
@@ -353,7 +339,7 @@ class DataStream(ResultMethods):
             if (mine.names, mine.types) != (theirs.names, theirs.types):
                 raise ConfigError(
                     "union needs streams with the same columns in the same order, not "
-                    f"({describe(mine)}) and ({describe(theirs)})"
+                    f"({common.describe(mine)}) and ({common.describe(theirs)})"
                 )
         ports = [port for stream in (self, *others) for port in stream._ports]
         return DataStream(self._builder, ports, self.schema)
@@ -468,8 +454,8 @@ class DataStream(ResultMethods):
                     "rename theirs before, or key_by the column"
                 )
             schema = None if self.schema is None else self.schema.append(pa.field(KEY_COLUMN, returns))
-            check_on_error(on_error, "key_by")
-            operator = KeyRows(columns[0], KEY_COLUMN, returns, on_error=on_error)
+            common.check_on_error(on_error, "key_by")
+            operator = common.KeyRows(columns[0], KEY_COLUMN, returns, on_error=on_error)
             keyed = self._then(_named("key", columns[0]), operator, schema, on_error=on_error)
             return KeyedStream(self._builder, keyed._ports, schema, (KEY_COLUMN,))
         _check_names_given("key_by", columns)
@@ -483,7 +469,7 @@ class DataStream(ResultMethods):
             raise ConfigError(f"key_by: the key has {why}")
         check_columns(self.schema, names, "key_by")
         if self.schema is not None:
-            key_groups(empty_rows(self.schema), names, 1)
+            key_groups(common.empty_rows(self.schema), names, 1)
         return KeyedStream(self._builder, self._ports, self.schema, names)
 
     # --- ends ------------------------------------------------------------------------------------
@@ -509,7 +495,7 @@ class DataStream(ResultMethods):
             check_member(group, given)
             group = group if sink is given else None  # what replaces a sink commits by itself
         check_sink(sink, self.schema)
-        check_on_error(on_error, "sink_to")
+        common.check_on_error(on_error, "sink_to")
         if on_error == "fail":
             return DataStreamSink(self._builder, self._ports, sink, group=group)
         if not isinstance(sink, ChecksRows):
@@ -563,17 +549,17 @@ class DataStream(ResultMethods):
         return self._builder.graph.nodes[self._ports[0].node]
 
     def _check_predicate(self, predicate: Expression | pc.Expression, what: str) -> None:
-        check_comparisons(predicate, what)
+        common.check_comparisons(predicate, what)
         if self.schema is None:
             return
-        data_type = check_expressions(self.schema, {"predicate": predicate}, what).field(0).type
+        data_type = common.check_expressions(self.schema, {"predicate": predicate}, what).field(0).type
         if not pa.types.is_boolean(data_type):
             raise ConfigError(f"{what}: {readable(predicate)} is {data_type}, not a boolean")
 
 
 def check_process(on_error: OnError, returns: pa.Schema | None) -> None:
     """Raises ConfigError unless a process function can have it."""
-    check_on_error(on_error, "process")
+    common.check_on_error(on_error, "process")
     if on_error != "fail" and returns is None:
         raise ConfigError(
             f"process: on_error={on_error!r} needs returns=, the columns that the function emits, so that a "

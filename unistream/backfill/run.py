@@ -26,23 +26,7 @@ from unistream.base.errors import ConfigError, NotFound, OutcomeUnknown, Unistre
 from unistream.base.limits import MAX_WATERMARK
 from unistream.client.job.submission import submit, to_stderr
 from unistream.client.remote.job_client import JobClient, checked
-from unistream.core.backfill import (
-    Abandoned,
-    Attempted,
-    BackfillEnded,
-    BackfillProgress,
-    Command,
-    Event,
-    Reach,
-    Replaced,
-    Resumed,
-    Staged,
-    Stopped,
-    TableFenced,
-    Verdict,
-    applied,
-    next_command,
-)
+from unistream.core import backfill
 from unistream.model.job_info import JobInfo
 from unistream.model.submission import SubmitRequest
 from unistream.model.time_range import TimeRange, time_text
@@ -53,7 +37,7 @@ from unistream.worker.code import pack
 
 POLL_S: Final = 0.5
 
-OnStep = Callable[[BackfillProgress], None]
+OnStep = Callable[[backfill.BackfillProgress], None]
 OnJob = Callable[[JobInfo], None]
 
 
@@ -78,79 +62,79 @@ class BackfillRun:
     on_job: OnJob = lambda _: None
     _attempted: bool = field(default=False, init=False)
 
-    def to_end(self, *, abort: bool = False) -> BackfillProgress:
+    def to_end(self, *, abort: bool = False) -> backfill.BackfillProgress:
         """Goes on where the journal says.
 
         Raises:
             Unreachable, OutcomeUnknown, ConfigError: it cannot go on now; calling it again does.
         """
         while True:
-            command = next_command(self.journal.progress, abort=abort, attempted=self._attempted)
-            if command is Command.END:
+            command = backfill.next_command(self.journal.progress, abort=abort, attempted=self._attempted)
+            if command is backfill.Command.END:
                 self._clean_up()
                 return self.journal.progress
             event = self._perform(command, abort=abort)
             crash_point("backfill.done")
-            self.journal.record(applied(self.journal.progress, event))
+            self.journal.record(backfill.applied(self.journal.progress, event))
             crash_point("backfill.recorded")
-            self._attempted = self._attempted or isinstance(event, Attempted)
+            self._attempted = self._attempted or isinstance(event, backfill.Attempted)
             self.on_step(self.journal.progress)
 
-    def _perform(self, command: Command, *, abort: bool) -> Event:
+    def _perform(self, command: backfill.Command, *, abort: bool) -> backfill.Event:
         """Performs a command once, or finds it done."""
         match command:
-            case Command.STOP_JOB:
+            case backfill.Command.STOP_JOB:
                 return self._stop_or_leave() if abort else self._stop()
-            case Command.FENCE:
+            case backfill.Command.FENCE:
                 return self._or_refused(self._fence)
-            case Command.ATTEMPT:
-                return Attempted()
-            case Command.COMPUTE:
+            case backfill.Command.ATTEMPT:
+                return backfill.Attempted()
+            case backfill.Command.COMPUTE:
                 return self._or_refused(self._compute)
-            case Command.REPLACE:
+            case backfill.Command.REPLACE:
                 return self._or_refused(self._replace)
-            case Command.CHECK:
+            case backfill.Command.CHECK:
                 done = self._table.find(self._order.id)
-                return self._aborted() if done is None else Replaced(version=done.version)
-            case Command.ABANDON:
+                return self._aborted() if done is None else backfill.Replaced(version=done.version)
+            case backfill.Command.ABANDON:
                 return self._aborted()
-            case Command.RESUME:
+            case backfill.Command.RESUME:
                 return self._resume()
-            case Command.END:
+            case backfill.Command.END:
                 raise AssertionError("there is nothing to do")
         assert_never(command)
 
     @staticmethod
-    def _or_refused(act: Callable[[], Event]) -> Event:
+    def _or_refused(act: Callable[[], backfill.Event]) -> backfill.Event:
         """What cannot succeed later gives the backfill up, so that the job does not stay stopped."""
         try:
             return act()
         except (Unreachable, OutcomeUnknown):
             raise
         except UnistreamError as error:
-            return Abandoned(verdict=Verdict.REFUSED, reason=str(error))
+            return backfill.Abandoned(verdict=backfill.Verdict.REFUSED, reason=str(error))
 
     @staticmethod
-    def _aborted() -> Event:
-        return Abandoned(verdict=Verdict.ABORTED, reason="it was given up (--abort)")
+    def _aborted() -> backfill.Event:
+        return backfill.Abandoned(verdict=backfill.Verdict.ABORTED, reason="it was given up (--abort)")
 
     # --- the job ----------------------------------------------------------------------------------
 
-    def _stop(self) -> Event:
-        return Stopped(savepoint=stopped_savepoint(self._order))
+    def _stop(self) -> backfill.Event:
+        return backfill.Stopped(savepoint=stopped_savepoint(self._order))
 
-    def _stop_or_leave(self) -> Event:
+    def _stop_or_leave(self) -> backfill.Event:
         if still_runs(self._order):
-            return BackfillEnded(reason="it was given up (--abort); the job was not stopped")
+            return backfill.BackfillEnded(reason="it was given up (--abort); the job was not stopped")
         try:
             return self._stop()
         except ConfigError as error:
-            return BackfillEnded(reason=f"it was given up (--abort); {error}")
+            return backfill.BackfillEnded(reason=f"it was given up (--abort); {error}")
 
-    def _resume(self) -> Event:
+    def _resume(self) -> backfill.Event:
         savepoint = self.journal.progress.savepoint
         if savepoint is None:
-            return Resumed(job=None)
+            return backfill.Resumed(job=None)
         graph, code = self.environment.job_graph(self._order.job_name)
         request = SubmitRequest(
             graph=graph,
@@ -160,11 +144,11 @@ class BackfillRun:
             pipeline=self.environment.packed_pipeline(self._order.job_name),
         )
         job = resumed_job(self._order, request, self.environment.config, self.start_in_background)
-        return Resumed(job=job)
+        return backfill.Resumed(job=job)
 
     # --- the range --------------------------------------------------------------------------------
 
-    def _fence(self) -> Event:
+    def _fence(self) -> backfill.Event:
         path = self.journal.progress.savepoint
         watermark_ms: int | None = None
         if path is None:
@@ -176,7 +160,9 @@ class BackfillRun:
             check_finished(self.found.reach, watermark_ms, self._order.range, self._table.newest_ms)
         state = self._table.look()
         rows = self._table.count(self._order.range)
-        return TableFenced(table_id=state.id, version=state.version, rows=rows, watermark_ms=watermark_ms)
+        return backfill.TableFenced(
+            table_id=state.id, version=state.version, rows=rows, watermark_ms=watermark_ms
+        )
 
     def _commit_pending(self, savepoint: Savepoint) -> None:
         """Nothing, unless the cluster of the job died between the savepoint and its commit. Otherwise the
@@ -187,7 +173,7 @@ class BackfillRun:
             reasons = "; ".join(f"{one.sink}: {one.outcome.value} {one.reason}" for one in done.commits)
             raise ConfigError(f"output of the savepoint {savepoint.path} could not be committed: {reasons}")
 
-    def _compute(self) -> Event:
+    def _compute(self) -> backfill.Event:
         staging = self._staging(self.journal.progress.attempt)
         graph, code = batch_job(
             self.environment,
@@ -206,7 +192,7 @@ class BackfillRun:
                 with suppress(UnistreamError):  # on a cluster of our own it ends with the cluster
                     job.cancel()
                 raise
-        return Staged(files=staging.files(), rows_outside=outside)
+        return backfill.Staged(files=staging.files(), rows_outside=outside)
 
     def _await(self, job: JobClient) -> int:
         """Rows outside of the range that the finished job has computed."""
@@ -219,7 +205,7 @@ class BackfillRun:
             else:
                 return result.metrics.get(OUTSIDE, 0)
 
-    def _replace(self) -> Event:
+    def _replace(self) -> backfill.Event:
         progress = self.journal.progress
         assert progress.table_id is not None
         assert progress.fence_version is not None
@@ -228,7 +214,7 @@ class BackfillRun:
             rows = self._staging(progress.attempt).new_rows(progress.staged)
         since = TargetState(id=progress.table_id, version=progress.fence_version)
         done = self._table.replace(self._order.id, self._order.range, since, rows)
-        return Replaced(version=done.version)
+        return backfill.Replaced(version=done.version)
 
     # --- parts ------------------------------------------------------------------------------------
 
@@ -260,7 +246,7 @@ def watermark_of(savepoint: Savepoint) -> int | None:
 
 
 def check_finished(
-    reach: Reach, watermark_ms: int | None, range_: TimeRange, newest_ms: Callable[[], int | None]
+    reach: backfill.Reach, watermark_ms: int | None, range_: TimeRange, newest_ms: Callable[[], int | None]
 ) -> None:
     """Raises ConfigError unless the stream has finished all results of the range.
 
@@ -285,7 +271,7 @@ def check_finished(
         )
 
 
-def check_quiet(table: RangeTarget, reach: Reach, range_: TimeRange) -> None:
+def check_quiet(table: RangeTarget, reach: backfill.Reach, range_: TimeRange) -> None:
     """Checks the range of a job that does not run. Raises ConfigError if it ends behind the newest result."""
     newest = table.newest_ms()
     if newest is None:

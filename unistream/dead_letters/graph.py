@@ -17,16 +17,8 @@ from typing import Final
 
 from unistream.api.environment import Environment
 from unistream.api.functions import lit
-from unistream.base.config import (
-    CHECKPOINT_DIR,
-    CHECKPOINT_INTERVAL,
-    CHECKPOINT_RETENTION,
-    RESTART_ATTEMPTS,
-    RESTART_DELAY,
-    RESTART_STRATEGY,
-    RUNTIME_MODE,
-    Configuration,
-)
+from unistream.base import config as options
+from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.base.targets import known_target
@@ -191,15 +183,15 @@ def replay_environment(
 def _config(config: Configuration, ledger: Ledger, replay: str) -> Configuration:
     """A stream, so that there are checkpoints: by them a replay that is killed is known to have committed."""
     usual = {
-        CHECKPOINT_INTERVAL.key: "1 s",
-        RESTART_STRATEGY.key: "fixed-delay",
-        RESTART_ATTEMPTS.key: "3",
-        RESTART_DELAY.key: "1 s",
+        options.CHECKPOINT_INTERVAL.key: "1 s",
+        options.RESTART_STRATEGY.key: "fixed-delay",
+        options.RESTART_ATTEMPTS.key: "3",
+        options.RESTART_DELAY.key: "1 s",
     }
     needed = {
-        RUNTIME_MODE.key: "STREAMING",
-        CHECKPOINT_DIR.key: ledger.checkpoints_folder(replay),
-        CHECKPOINT_RETENTION.key: "RETAIN_ON_CANCELLATION",
+        options.RUNTIME_MODE.key: "STREAMING",
+        options.CHECKPOINT_DIR.key: ledger.checkpoints_folder(replay),
+        options.CHECKPOINT_RETENTION.key: "RETAIN_ON_CANCELLATION",
     }
     return Configuration(usual | config.to_dict() | needed)
 

@@ -23,26 +23,7 @@ from unistream.metadata.procedures import SqlProcedures
 from unistream.metadata.pruning import Pruning
 from unistream.metadata.run_links import SqlRunLinks
 from unistream.model.checkpoint_figures import CheckpointFigures
-from unistream.port.metadata import (
-    ATTEMPTS_READ_MAX,
-    PAGE_ROWS,
-    STATE_EVENT,
-    ArchiveRecord,
-    AttemptChange,
-    AttemptHistoryRow,
-    CheckpointTotals,
-    ClusterRecord,
-    CommitRecord,
-    EpochRecord,
-    EventRecord,
-    ExceptionRecord,
-    HistoryPlace,
-    JobHistoryRow,
-    JobRecord,
-    OutboxRecord,
-    PastJobs,
-    SinkTotals,
-)
+from unistream.port import metadata as meta
 from unistream.port.retention import MetadataRetention, Pruned
 
 
@@ -105,19 +86,19 @@ class SqlMetadataStore:
         """See the port."""
         self._database.cluster = cluster
 
-    def record_cluster(self, record: ClusterRecord) -> None:
+    def record_cluster(self, record: meta.ClusterRecord) -> None:
         """See the port."""
         clusters.record_cluster(self._database, record)
 
-    def clusters(self, limit: int = PAGE_ROWS) -> Sequence[ClusterRecord]:
+    def clusters(self, limit: int = meta.PAGE_ROWS) -> Sequence[meta.ClusterRecord]:
         """See the port."""
         return clusters.read_clusters(self._database, limit)
 
-    def cluster(self, cluster: ClusterId) -> ClusterRecord | None:
+    def cluster(self, cluster: ClusterId) -> meta.ClusterRecord | None:
         """See the port."""
         return clusters.read_cluster(self._database, cluster)
 
-    def record_epoch(self, record: EpochRecord) -> None:
+    def record_epoch(self, record: meta.EpochRecord) -> None:
         """See the port."""
         values = fields(record)
         changed = {name: values[name] for name in ("ended_ms", "reason")}
@@ -125,15 +106,15 @@ class SqlMetadataStore:
         with self._database.write() as connection:
             connection.execute(row.on_conflict_do_update(index_elements=["cluster", "epoch"], set_=changed))
 
-    def epochs(self, limit: int = PAGE_ROWS) -> Sequence[EpochRecord]:
+    def epochs(self, limit: int = meta.PAGE_ROWS) -> Sequence[meta.EpochRecord]:
         """See the port."""
         c = t.leader_epochs.c
         newest = select(t.leader_epochs).order_by(c.granted_ms.desc()).limit(limit)
-        return [EpochRecord(**row._mapping) for row in self._database.rows(newest)]
+        return [meta.EpochRecord(**row._mapping) for row in self._database.rows(newest)]
 
     # --- jobs -------------------------------------------------------------------------------------
 
-    def add_job(self, record: JobRecord, epoch: LeaderEpoch) -> None:
+    def add_job(self, record: meta.JobRecord, epoch: LeaderEpoch) -> None:
         """See the port."""
         try:
             with self._database.write() as connection:
@@ -141,7 +122,7 @@ class SqlMetadataStore:
         except IntegrityError as error:
             raise ConfigError(f"a job with the id {record.job} exists already") from error
 
-    def put_job(self, record: JobRecord, epoch: LeaderEpoch) -> JobRecord:
+    def put_job(self, record: meta.JobRecord, epoch: LeaderEpoch) -> meta.JobRecord:
         """See the port."""
         try:
             with self._database.write() as connection:
@@ -159,7 +140,7 @@ class SqlMetadataStore:
         except IntegrityError as error:
             raise Fenced(f"job {record.job} was added by another leader at the same time") from error
 
-    def update_job(self, record: JobRecord, epoch: LeaderEpoch) -> JobRecord:
+    def update_job(self, record: meta.JobRecord, epoch: LeaderEpoch) -> meta.JobRecord:
         """See the port.
 
         Raises:
@@ -169,11 +150,13 @@ class SqlMetadataStore:
         with self._database.write() as connection:
             return self._update_job(connection, record, epoch)
 
-    def _insert_job(self, connection: Connection, record: JobRecord, epoch: LeaderEpoch) -> None:
+    def _insert_job(self, connection: Connection, record: meta.JobRecord, epoch: LeaderEpoch) -> None:
         connection.execute(insert(t.jobs).values(**fields(record), leader_epoch=epoch))
         self._note_state(connection, record, epoch)
 
-    def _update_job(self, connection: Connection, record: JobRecord, epoch: LeaderEpoch) -> JobRecord:
+    def _update_job(
+        self, connection: Connection, record: meta.JobRecord, epoch: LeaderEpoch
+    ) -> meta.JobRecord:
         before = _stored(connection, record.job)
         if before is None:
             raise NotFound(f"job {record.job} is no longer in the metadata")
@@ -194,17 +177,19 @@ class SqlMetadataStore:
             self._note_state(connection, stored, epoch)
         return stored
 
-    def _note_state(self, connection: Connection, record: JobRecord, epoch: LeaderEpoch) -> None:
+    def _note_state(self, connection: Connection, record: meta.JobRecord, epoch: LeaderEpoch) -> None:
         at_ms = record.changed_ms or record.submitted_ms
-        event = EventRecord(job=record.job, at_ms=at_ms, kind=STATE_EVENT, detail=record.state)
+        event = meta.EventRecord(job=record.job, at_ms=at_ms, kind=meta.STATE_EVENT, detail=record.state)
         events.insert_event(self._database, connection, event, epoch)
 
-    def job(self, job: JobId) -> JobRecord | None:
+    def job(self, job: JobId) -> meta.JobRecord | None:
         """The job of this id, or None."""
         found = self._database.rows(select(t.jobs).where(t.jobs.c.job == job))
         return _job(found[0]) if found else None
 
-    def jobs(self, limit: int = PAGE_ROWS, before: JobRecord | None = None) -> Sequence[JobRecord]:
+    def jobs(
+        self, limit: int = meta.PAGE_ROWS, before: meta.JobRecord | None = None
+    ) -> Sequence[meta.JobRecord]:
         """See the port."""
         c = t.jobs.c
         page = select(t.jobs).order_by(c.submitted_ms.desc(), c.job.desc()).limit(limit)
@@ -214,47 +199,47 @@ class SqlMetadataStore:
             page = page.where((c.submitted_ms < before.submitted_ms) | older)
         return [_job(row) for row in self._database.rows(page)]
 
-    def history(self, limit: int = PAGE_ROWS) -> Sequence[JobHistoryRow]:
+    def history(self, limit: int = meta.PAGE_ROWS) -> Sequence[meta.JobHistoryRow]:
         """See the port."""
         return history.read_history(self._database, limit)
 
     def search(
-        self, wanted: PastJobs, limit: int = PAGE_ROWS, before: HistoryPlace | None = None
-    ) -> Sequence[JobHistoryRow]:
+        self, wanted: meta.PastJobs, limit: int = meta.PAGE_ROWS, before: meta.HistoryPlace | None = None
+    ) -> Sequence[meta.JobHistoryRow]:
         """See the port."""
         return history.search_history(self._database, wanted, limit, before)
 
-    def unended(self, cluster: ClusterId, limit: int = PAGE_ROWS) -> Sequence[JobRecord]:
+    def unended(self, cluster: ClusterId, limit: int = meta.PAGE_ROWS) -> Sequence[meta.JobRecord]:
         """See the port."""
         return history.read_unended(self._database, cluster, limit)
 
-    def record_archive(self, record: ArchiveRecord, epoch: LeaderEpoch) -> None:
+    def record_archive(self, record: meta.ArchiveRecord, epoch: LeaderEpoch) -> None:
         """See the port."""
         history.record_archive(self._database, record, epoch)
 
-    def archive(self, job: JobId) -> ArchiveRecord | None:
+    def archive(self, job: JobId) -> meta.ArchiveRecord | None:
         """See the port."""
         return history.read_archive(self._database, job)
 
-    def record_event(self, record: EventRecord, epoch: LeaderEpoch) -> None:
+    def record_event(self, record: meta.EventRecord, epoch: LeaderEpoch) -> None:
         """See the port."""
         with self._database.of_job(record.job, epoch) as (connection, _):
             events.insert_event(self._database, connection, record, epoch)
 
     def events(
-        self, after: int = 0, limit: int = PAGE_ROWS, job: JobId | None = None
-    ) -> Sequence[EventRecord]:
+        self, after: int = 0, limit: int = meta.PAGE_ROWS, job: JobId | None = None
+    ) -> Sequence[meta.EventRecord]:
         """See the port."""
         return events.read_events(self._database, after, limit, job)
 
     # --- attempts and exceptions ------------------------------------------------------------------
 
-    def record_attempts(self, changes: Sequence[AttemptChange], epoch: LeaderEpoch) -> None:
+    def record_attempts(self, changes: Sequence[meta.AttemptChange], epoch: LeaderEpoch) -> None:
         """See the port. An attempt keeps its TaskManager when a later state names none."""
         for job in dict.fromkeys(change.attempt.job for change in changes):
             of_job = [change for change in changes if change.attempt.job == job]
             names = {change.attempt.vertex: change.vertex_name for change in of_job}
-            steps: dict[AttemptId, list[AttemptChange]] = {}
+            steps: dict[AttemptId, list[meta.AttemptChange]] = {}
             for change in of_job:
                 steps.setdefault(change.attempt, []).append(change)
             with self._database.of_job(job, epoch) as (connection, _):
@@ -265,7 +250,11 @@ class SqlMetadataStore:
                     self._upsert_attempt(connection, attempt, taken, epoch)
 
     def _upsert_attempt(
-        self, connection: Connection, attempt: AttemptId, steps: Sequence[AttemptChange], epoch: LeaderEpoch
+        self,
+        connection: Connection,
+        attempt: AttemptId,
+        steps: Sequence[meta.AttemptChange],
+        epoch: LeaderEpoch,
     ) -> None:
         key = {
             "job": attempt.job,
@@ -280,20 +269,20 @@ class SqlMetadataStore:
             changed["task_manager"] = first["task_manager"] = places[-1]
         self._database.upsert(connection, t.attempts, key, changed, epoch, first=first)
 
-    def attempts(self, job: JobId, limit: int = ATTEMPTS_READ_MAX) -> Sequence[AttemptHistoryRow]:
+    def attempts(self, job: JobId, limit: int = meta.ATTEMPTS_READ_MAX) -> Sequence[meta.AttemptHistoryRow]:
         """See the port."""
         return history.read_attempts(self._database, job, limit)
 
-    def record_exception(self, record: ExceptionRecord, epoch: LeaderEpoch) -> None:
+    def record_exception(self, record: meta.ExceptionRecord, epoch: LeaderEpoch) -> None:
         """Adds one; the same exception may be recorded twice."""
         with self._database.of_job(record.job, epoch) as (connection, _):
             connection.execute(insert(t.exceptions).values(**fields(record)))
 
-    def exceptions(self, job: JobId, limit: int = PAGE_ROWS) -> Sequence[ExceptionRecord]:
+    def exceptions(self, job: JobId, limit: int = meta.PAGE_ROWS) -> Sequence[meta.ExceptionRecord]:
         """See the port."""
         e = t.exceptions
         newest = select(e).where(e.c.job == job).order_by(e.c.id.desc()).limit(limit)
-        return [ExceptionRecord(**without(row, "id")) for row in reversed(self._database.rows(newest))]
+        return [meta.ExceptionRecord(**without(row, "id")) for row in reversed(self._database.rows(newest))]
 
     # --- snapshots and commits --------------------------------------------------------------------
 
@@ -302,28 +291,28 @@ class SqlMetadataStore:
         snapshots.record_checkpoint(self._database, job, record, epoch)
 
     def checkpoints(
-        self, job: JobId, limit: int = PAGE_ROWS, before: CheckpointId | None = None
+        self, job: JobId, limit: int = meta.PAGE_ROWS, before: CheckpointId | None = None
     ) -> Sequence[CheckpointFigures]:
         """See the port."""
         return snapshots.read_checkpoints(self._database, job, limit, before)
 
-    def checkpoint_totals(self, job: JobId) -> CheckpointTotals:
+    def checkpoint_totals(self, job: JobId) -> meta.CheckpointTotals:
         """See the port."""
         return snapshots.read_totals(self._database, job)
 
-    def record_commit(self, record: CommitRecord, epoch: LeaderEpoch) -> int | None:
+    def record_commit(self, record: meta.CommitRecord, epoch: LeaderEpoch) -> int | None:
         """See the port."""
         return commits.record_commit(self._database, record, epoch)
 
-    def commits(self, job: JobId, limit: int = PAGE_ROWS) -> Sequence[CommitRecord]:
+    def commits(self, job: JobId, limit: int = meta.PAGE_ROWS) -> Sequence[meta.CommitRecord]:
         """See the port."""
         return commits.read_commits(self._database, job, limit)
 
-    def sinks(self, job: JobId) -> dict[str, SinkTotals]:
+    def sinks(self, job: JobId) -> dict[str, meta.SinkTotals]:
         """See the port."""
         return commits.read_sinks(self._database, job)
 
-    def outbox(self, after: int = 0, limit: int = PAGE_ROWS) -> Sequence[OutboxRecord]:
+    def outbox(self, after: int = 0, limit: int = meta.PAGE_ROWS) -> Sequence[meta.OutboxRecord]:
         """See the port."""
         return commits.read_outbox(self._database, after, limit)
 
@@ -334,5 +323,5 @@ def _stored(connection: Connection, job: JobId) -> Any:
     return connection.execute(rows.where(c.job == job)).one_or_none()
 
 
-def _job(row: Row[Any]) -> JobRecord:
-    return JobRecord(**without(row, "leader_epoch"))
+def _job(row: Row[Any]) -> meta.JobRecord:
+    return meta.JobRecord(**without(row, "leader_epoch"))

@@ -33,21 +33,12 @@ import msgspec
 
 from unistream.base.errors import ProtocolError
 from unistream.base.limits import BUNDLE_MESSAGES_MAX, FRAME_BYTES_MAX
+from unistream.model import messages as msg
 from unistream.model.codec import encode
-from unistream.model.messages import (
-    Ack,
-    Answer,
-    Answers,
-    Broken,
-    Bundle,
-    Refused,
-    ToJobManager,
-    ToTaskManager,
-)
 
 ENVELOPE_BYTES: Final = 64  # more than a bundle needs in addition to its messages
 
-M = TypeVar("M", bound=ToTaskManager | ToJobManager)
+M = TypeVar("M", bound=msg.ToTaskManager | msg.ToJobManager)
 
 logger = logging.getLogger(__name__)
 
@@ -57,16 +48,16 @@ class Parcel(Generic[M]):
     """Content of one request: a single message, or several in a bundle."""
 
     messages: tuple[M, ...]
-    request: M | Bundle
+    request: M | msg.Bundle
 
-    def answers(self, answer: Answer) -> tuple[Answer | Broken, ...]:
+    def answers(self, answer: msg.Answer) -> tuple[msg.Answer | msg.Broken, ...]:
         """One for each message, in their order. A single answer applies to all: a worker that shuts down
         refuses any request.
 
         Raises:
             ProtocolError: there are more or fewer answers than messages.
         """
-        if not isinstance(answer, Answers):
+        if not isinstance(answer, msg.Answers):
             return (answer,) * len(self.messages)
         if len(answer.answers) != len(self.messages):
             raise ProtocolError(f"{len(answer.answers)} answers to {len(self.messages)} messages")
@@ -96,25 +87,27 @@ def parcels(
         yield _parcel(packed)
 
 
-def answer_each(bundle: Bundle, answer: Callable[[msgspec.Raw], Answer]) -> Answers:
+def answer_each(bundle: msg.Bundle, answer: Callable[[msgspec.Raw], msg.Answer]) -> msg.Answers:
     """Answers every message of `bundle`, in order; an error of `answer` affects only its message."""
-    return Answers(answers=tuple(_answered(message, answer) for message in bundle.messages))
+    return msg.Answers(answers=tuple(_answered(message, answer) for message in bundle.messages))
 
 
-def _answered(message: msgspec.Raw, answer: Callable[[msgspec.Raw], Answer]) -> Ack | Refused | Broken:
+def _answered(
+    message: msgspec.Raw, answer: Callable[[msgspec.Raw], msg.Answer]
+) -> msg.Ack | msg.Refused | msg.Broken:
     try:
         given = answer(message)
     except ProtocolError as error:
-        return Broken(reason=str(error))
+        return msg.Broken(reason=str(error))
     except Exception as error:  # a bug of ours must not affect the other messages of the bundle
         logger.exception("event=message_failed")
-        return Broken(reason=f"{type(error).__name__}: {error}")
-    if isinstance(given, Ack | Refused):
+        return msg.Broken(reason=f"{type(error).__name__}: {error}")
+    if isinstance(given, msg.Ack | msg.Refused):
         return given
-    return Broken(reason=f"{type(given).__name__} is not an answer to a message of a bundle")
+    return msg.Broken(reason=f"{type(given).__name__} is not an answer to a message of a bundle")
 
 
-def _encoded(message: ToTaskManager | ToJobManager, bytes_max: int) -> bytes | None:
+def _encoded(message: msg.ToTaskManager | msg.ToJobManager, bytes_max: int) -> bytes | None:
     """None: it must be sent alone, so that its sender gets the error."""
     try:
         content = encode(message)
@@ -127,4 +120,4 @@ def _parcel(packed: Sequence[tuple[M, bytes]]) -> Parcel[M]:
     messages = tuple(message for message, _ in packed)
     if len(messages) == 1:
         return Parcel(messages, messages[0])
-    return Parcel(messages, Bundle(messages=tuple(msgspec.Raw(content) for _, content in packed)))
+    return Parcel(messages, msg.Bundle(messages=tuple(msgspec.Raw(content) for _, content in packed)))

@@ -14,20 +14,7 @@ import pyarrow.compute as pc
 from unistream.base.errors import UserCodeError
 from unistream.model.columns.column_names import refused_names
 from unistream.model.elements import Batch
-from unistream.operator.common import (
-    ForwardsRows,
-    Projection,
-    RowErrors,
-    RowOperator,
-    addresses,
-    check_callable,
-    computes_anything,
-    conformed,
-    expression_columns,
-    function_name,
-    owned,
-    timestamps_of,
-)
+from unistream.operator import common
 from unistream.port.dead_letters import OnError
 from unistream.port.lineage import Origins, same_columns
 from unistream.port.projection import UsedColumns, together
@@ -39,7 +26,7 @@ Predicate: TypeAlias = pc.Expression | MaskFunction
 _MASK = "mask"
 
 
-class MapBatches(RowOperator):
+class MapBatches(common.RowOperator):
     """Calls `function` once per batch.
 
     Args:
@@ -61,12 +48,12 @@ class MapBatches(RowOperator):
         on_error: OnError = "fail",
         row_wise: bool = False,
     ) -> None:
-        check_callable(function, "map_batches")
+        common.check_callable(function, "map_batches")
         self._function = function
         self._returns = returns
         self._timestamp_column = timestamp_column
         self._row_wise = row_wise
-        self.errors = RowErrors(on_error)
+        self.errors = common.RowErrors(on_error)
 
     @property
     def timestamp_column(self) -> str | None:
@@ -78,21 +65,21 @@ class MapBatches(RowOperator):
             made = self._mapped(batch)
         except Exception as error:
             if not self.errors.takes(error):
-                self.fail(function_name(self._function), error)
+                self.fail(common.function_name(self._function), error)
             for part in self.apart(batch, error, self._mapped, row_wise=self._row_wise)[1]:
                 self.output.emit(part)
             return
         self.output.emit(made)
 
     def _mapped(self, batch: Batch) -> Batch:
-        what, records = function_name(self._function), self._function(batch.records)
+        what, records = common.function_name(self._function), self._function(batch.records)
         if not isinstance(records, pa.RecordBatch):
             raise self.user_error(f"{what} returned {type(records).__name__}, wanted pyarrow.RecordBatch")
         if self._returns is None:
             self._check_names(what, records.schema.names)
             self._returns = records.schema
-        fixed = conformed(self, f"{what} returned", records, self._returns)
-        records = owned(fixed, addresses([batch.records]))
+        fixed = common.conformed(self, f"{what} returned", records, self._returns)
+        records = common.owned(fixed, common.addresses([batch.records]))
         return Batch(records, self._timestamps(what, batch, records))
 
     def _check_names(self, what: str, names: Sequence[str]) -> None:
@@ -102,7 +89,7 @@ class MapBatches(RowOperator):
 
     def _timestamps(self, what: str, batch: Batch, records: pa.RecordBatch) -> pa.Int64Array | None:
         if self._timestamp_column is not None:
-            return timestamps_of(self, records, self._timestamp_column)
+            return common.timestamps_of(self, records, self._timestamp_column)
         if batch.timestamps is not None and records.num_rows != batch.num_rows:
             raise self.user_error(
                 f"{what} returned {records.num_rows} rows for {batch.num_rows}, so their event times are "
@@ -111,16 +98,18 @@ class MapBatches(RowOperator):
         return batch.timestamps
 
 
-class _Masking(ForwardsRows):
+class _Masking(common.ForwardsRows):
     """Evaluates a predicate: an expression, or a function from batch to boolean array."""
 
     def __init__(self, predicate: Predicate, *, on_error: OnError = "fail", row_wise: bool = False) -> None:
         if not isinstance(predicate, pc.Expression):
-            check_callable(predicate, "a predicate")
+            common.check_callable(predicate, "a predicate")
         self._predicate = predicate
-        self._projection = Projection({_MASK: predicate}) if isinstance(predicate, pc.Expression) else None
+        self._projection = (
+            common.Projection({_MASK: predicate}) if isinstance(predicate, pc.Expression) else None
+        )
         self._row_wise = row_wise or self._projection is not None
-        self.errors = RowErrors(on_error)
+        self.errors = common.RowErrors(on_error)
 
     def used_columns(
         self, inputs: Sequence[pa.Schema], wanted: Mapping[str | None, UsedColumns]
@@ -128,7 +117,7 @@ class _Masking(ForwardsRows):
         """See `unistream.port.projection`."""
         if not isinstance(self._predicate, pc.Expression):
             return [None]
-        return [self.with_letters(expression_columns(self._predicate, inputs[0]), wanted)]
+        return [self.with_letters(common.expression_columns(self._predicate, inputs[0]), wanted)]
 
     def masked(self, batch: Batch) -> tuple[Batch, pa.BooleanArray]:
         """The rows for which the predicate can be computed: true, false or null for each of them."""
@@ -157,12 +146,12 @@ class _Masking(ForwardsRows):
         return mask
 
     def _is_computable(self, batch: Batch) -> bool:
-        return self._projection is None or computes_anything(self._mask, batch)
+        return self._projection is None or common.computes_anything(self._mask, batch)
 
     def _what(self) -> str:
         if isinstance(self._predicate, pc.Expression):
             return f"expression {self._predicate}"
-        return function_name(self._predicate)
+        return common.function_name(self._predicate)
 
 
 class FilterBatches(_Masking):
@@ -202,7 +191,7 @@ class SideSplit(_Masking):
             self.output.emit(batch if matched == 0 else batch.filter(pc.invert(mask)))
 
 
-class Project(RowOperator):
+class Project(common.RowOperator):
     """Selects and computes columns.
 
     Args:
@@ -218,14 +207,14 @@ class Project(RowOperator):
         self._columns = dict(columns)
         self._keep = keep
         computed = {name: c for name, c in self._columns.items() if isinstance(c, pc.Expression)}
-        self._projection = Projection(computed) if computed else None
-        self.errors = RowErrors(on_error)
+        self._projection = common.Projection(computed) if computed else None
+        self.errors = common.RowErrors(on_error)
 
     def column_origins(self, inputs: Sequence[pa.Schema], tag: str | None) -> Origins:
         """See `unistream.port.lineage`."""
         origins = same_columns(inputs[0]) if self._keep else {}
         for name, column in self._columns.items():
-            named = {column} if isinstance(column, str) else expression_columns(column, inputs[0])
+            named = {column} if isinstance(column, str) else common.expression_columns(column, inputs[0])
             origins[name] = frozenset((0, one) for one in named)
         return origins
 
@@ -234,7 +223,7 @@ class Project(RowOperator):
     ) -> Sequence[UsedColumns]:
         """See `unistream.port.projection`. All of `columns` are computed, whether they are used or not."""
         named = [
-            frozenset({column}) if isinstance(column, str) else expression_columns(column, inputs[0])
+            frozenset({column}) if isinstance(column, str) else common.expression_columns(column, inputs[0])
             for column in self._columns.values()
         ]
         kept = wanted.get(None, frozenset()) if self._keep else frozenset()
@@ -245,7 +234,7 @@ class Project(RowOperator):
         try:
             projected = self._projected(batch)
         except (pa.ArrowException, KeyError) as error:
-            if not self.errors.takes(error) or not computes_anything(self._projected, batch):
+            if not self.errors.takes(error) or not common.computes_anything(self._projected, batch):
                 raise self._not_computed(batch, error) from error
             for part in self.apart(batch, error, self._projected)[1]:
                 self.output.emit(part)
@@ -256,7 +245,7 @@ class Project(RowOperator):
         """Names the column, and its first row that fails: half of the rows, and half of those, …"""
         columns = {name: c for name, c in self._columns.items() if isinstance(c, pc.Expression)}
         for name, column in columns.items():
-            alone = Projection({name: column})
+            alone = common.Projection({name: column})
             if _fails(alone, batch.records):
                 start, stop = 0, batch.num_rows
                 while stop - start > 1:
@@ -278,7 +267,7 @@ class Project(RowOperator):
         return Batch(pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays)), batch.timestamps)
 
 
-def _fails(column: Projection, records: pa.RecordBatch) -> bool:
+def _fails(column: common.Projection, records: pa.RecordBatch) -> bool:
     try:
         column.evaluate(records)
     except pa.ArrowException:

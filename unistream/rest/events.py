@@ -27,27 +27,7 @@ from starlette.types import Receive, Scope, Send
 from unistream.base.errors import NotFound, Transient, UnistreamError
 from unistream.base.ids import JobId
 from unistream.master.cluster import Dispatcher
-from unistream.rest.event_log import (
-    CHECKPOINTS,
-    EVENT_STREAM,
-    INTERVAL_S,
-    OVERVIEW,
-    Beat,
-    End,
-    Event,
-    Hello,
-    Look,
-    Picture,
-    PictureRefusal,
-    TopicLog,
-    compared,
-    framed,
-    interval_s,
-    late_since,
-    place_of,
-    topics_of,
-    version_at,
-)
+from unistream.rest import event_log
 from unistream.rest.figures import FiguresApi, NowMs
 
 STREAMS_MAX: Final = 64  # a third of the connections: a stream is served all the time, and makes no room
@@ -62,12 +42,12 @@ class _Topic:
     """What somebody follows, or has followed a moment ago."""
 
     def __init__(self, name: str) -> None:
-        self.log = TopicLog(name)
+        self.log = event_log.TopicLog(name)
         self.followers: set[_Stream] = set()
         self.task: asyncio.Task[None] | None = None
         self.is_fresh = False
         self.looked_ms = 0
-        self.interval_s = INTERVAL_S
+        self.interval_s = event_log.INTERVAL_S
 
 
 class _Stream:
@@ -90,7 +70,7 @@ class _Stream:
     def place(self, stream: str) -> str | None:
         """None: it does not have something of each topic."""
         known = [version for version in self._has.values() if version is not None]
-        return place_of(stream, min(known), [*self._has]) if len(known) == len(self._has) else None
+        return event_log.place_of(stream, min(known), [*self._has]) if len(known) == len(self._has) else None
 
 
 class EventsApi:
@@ -119,10 +99,10 @@ class EventsApi:
     ) -> Response:
         """Answers with a stream of the topics that the query names, from where the client's last stream
         ended."""
-        names = topics_of(job, checkpoints)
+        names = event_log.topics_of(job, checkpoints)
         if len(self._streams) >= STREAMS_MAX:
             raise Transient(f"{STREAMS_MAX} event streams are open, which is the limit; ask without one")
-        version = version_at(lastEventId or last_event_id, self._id, names)
+        version = event_log.version_at(lastEventId or last_event_id, self._id, names)
         return _EventStream(lambda: self._opened(names, version), self._sent, self._close)
 
     def end(self) -> None:
@@ -149,7 +129,7 @@ class EventsApi:
             topic.followers.discard(stream)
 
     async def _sent(self, stream: _Stream) -> AsyncIterator[bytes]:
-        yield framed([self._hello()])
+        yield event_log.framed([self._hello()])
         loop = asyncio.get_running_loop()
         beat_s = loop.time() + BEAT_S
         while not self._ends:
@@ -159,14 +139,14 @@ class EventsApi:
                 beat_s = loop.time() + BEAT_S
                 events.append(self._beat(stream))
             if events:
-                yield framed(events, stream.place(self._id))
+                yield event_log.framed(events, stream.place(self._id))
             else:
                 await _at_most(stream.wake.wait(), beat_s - loop.time())
-        yield framed([_encoded(End(now_ms=self._now_ms()))])
+        yield event_log.framed([_encoded(event_log.End(now_ms=self._now_ms()))])
 
     def _hello(self) -> bytes:
         return _encoded(
-            Hello(
+            event_log.Hello(
                 stream=self._id,
                 version=self._server_version,
                 cluster=self._dispatcher.cluster,
@@ -176,11 +156,11 @@ class EventsApi:
 
     def _beat(self, stream: _Stream) -> bytes:
         now_ms = self._now_ms()
-        late = (late_since(topic.looked_ms, now_ms, topic.interval_s) for topic in stream.topics)
+        late = (event_log.late_since(topic.looked_ms, now_ms, topic.interval_s) for topic in stream.topics)
         since = min((at_ms for at_ms in late if at_ms is not None), default=None)
         is_fresh = all(topic.is_fresh for topic in stream.topics)
         looked_ms = min(topic.looked_ms for topic in stream.topics) if is_fresh else None
-        return _encoded(Beat(now_ms=now_ms, looked_ms=looked_ms, late_since_ms=since))
+        return _encoded(event_log.Beat(now_ms=now_ms, looked_ms=looked_ms, late_since_ms=since))
 
     # --- topics -----------------------------------------------------------------------------------
 
@@ -192,12 +172,12 @@ class EventsApi:
             began_s, at_ms = loop.time(), self._now_ms()
             look, cpu_s = await run_in_threadpool(self._look, log.topic, log.picture)
             sent_bytes = self._add(topic, look, at_ms)
-            topic.interval_s, topic.looked_ms = interval_s(cpu_s, sent_bytes), at_ms
+            topic.interval_s, topic.looked_ms = event_log.interval_s(cpu_s, sent_bytes), at_ms
             await asyncio.sleep(began_s + topic.interval_s - loop.time())
         topic.task, topic.is_fresh = None, False
         loop.call_later(LINGER_S, self._forget, topic)
 
-    def _add(self, topic: _Topic, look: Look, at_ms: int) -> int:
+    def _add(self, topic: _Topic, look: event_log.Look, at_ms: int) -> int:
         """See `TopicLog.add`."""
         if topic.is_fresh and not look.is_new:
             return 0
@@ -214,24 +194,26 @@ class EventsApi:
         if topic.task is None:
             self._topics.pop(topic.log.topic, None)
 
-    def _look(self, topic: str, before: Picture | PictureRefusal | None) -> tuple[Look, float]:
+    def _look(
+        self, topic: str, before: event_log.Picture | event_log.PictureRefusal | None
+    ) -> tuple[event_log.Look, float]:
         """Looks at a topic, in a thread of the pool; the look, and the seconds of processor time that it has
         taken."""
         began_s = time.thread_time()
         try:
-            after: Picture | PictureRefusal = self._read(topic)
+            after: event_log.Picture | event_log.PictureRefusal = self._read(topic)
         except UnistreamError as error:
-            after = PictureRefusal(404 if isinstance(error, NotFound) else 503, (str(error),))
+            after = event_log.PictureRefusal(404 if isinstance(error, NotFound) else 503, (str(error),))
         except Exception as error:
             logger.exception("event=rest_defect topic=%s", topic)
-            after = PictureRefusal(500, ("Internal server error.", type(error).__name__))
-        return compared(before, after), time.thread_time() - began_s
+            after = event_log.PictureRefusal(500, ("Internal server error.", type(error).__name__))
+        return event_log.compared(before, after), time.thread_time() - began_s
 
-    def _read(self, topic: str) -> Picture:
+    def _read(self, topic: str) -> event_log.Picture:
         kind, _, job = topic.partition("/")
-        if kind == OVERVIEW:
+        if kind == event_log.OVERVIEW:
             return self._figures.read()
-        if kind == CHECKPOINTS:
+        if kind == event_log.CHECKPOINTS:
             return self._dispatcher.checkpoints(JobId(job))
         return self._dispatcher.job(JobId(job))
 
@@ -245,7 +227,7 @@ class _EventStream(StreamingResponse):
         sent: Callable[[_Stream], AsyncIterator[bytes]],
         close: Callable[[_Stream], None],
     ) -> None:
-        super().__init__((), headers=HEADERS, media_type=EVENT_STREAM)
+        super().__init__((), headers=HEADERS, media_type=event_log.EVENT_STREAM)
         self._open, self._sent, self._close = open_, sent, close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -263,5 +245,5 @@ async def _at_most(wait: Awaitable[object], timeout_s: float) -> None:
             await wait
 
 
-def _encoded(event: Event) -> bytes:
+def _encoded(event: event_log.Event) -> bytes:
     return msgspec.json.encode(event)

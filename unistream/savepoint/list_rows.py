@@ -24,15 +24,7 @@ from unistream.model.state import (
     OperatorListDescriptor,
 )
 from unistream.model.state_types import common_table
-from unistream.operator.process import (
-    item_head,
-    item_of,
-    item_rows_max,
-    item_schema,
-    list_schema,
-    map_schema,
-    read_item,
-)
+from unistream.operator import process
 from unistream.savepoint.state_rows import check_unique, fitted, in_one_form
 from unistream.state.common import plain_type
 
@@ -42,7 +34,7 @@ ListDescriptor = OperatorListDescriptor | MapStateDescriptor
 
 def list_columns(items: Sequence[bytes]) -> pa.Schema | None:
     """Columns of the elements; None: not all are Arrow streams with common columns."""
-    found = [item_schema(item) for item in {item_head(item): item for item in items}.values()]
+    found = [process.item_schema(item) for item in {process.item_head(item): item for item in items}.values()]
     known = [schema for schema in found if schema is not None and SUBTASK_COLUMN not in schema.names]
     return common_table(known) if known and len(known) == len(found) else None
 
@@ -61,7 +53,7 @@ def _batches(
     items: Sequence[tuple[int, bytes]], name: str, schema: pa.Schema, wanted: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     for subtask, item in items:
-        for batch in read_item(item, name, schema):
+        for batch in process.read_item(item, name, schema):
             owner = pa.repeat(pa.scalar(subtask, pa.int32()), batch.num_rows)
             yield pa.RecordBatch.from_arrays([owner, *batch.columns], schema=wanted)
 
@@ -74,9 +66,9 @@ def list_items(
     found = _declared(state, rows, mode or former or ListMode.SPLIT)
     name = found.name
     if isinstance(found, MapStateDescriptor):
-        how, wanted = ListMode.BROADCAST, map_schema(found)
+        how, wanted = ListMode.BROADCAST, process.map_schema(found)
     else:
-        how, wanted = found.mode, list_schema(found)
+        how, wanted = found.mode, process.list_schema(found)
     if mode is not None and mode is not how:
         raise ConfigError(f"state {name!r} is declared as {how.value} list, not as {mode.value} list")
     if SUBTASK_COLUMN in rows.schema.names and SUBTASK_COLUMN not in wanted.names:
@@ -89,8 +81,10 @@ def list_items(
             if table.column(column).null_count:
                 raise ConfigError(f"state {name!r}: the {column} of an entry is null; drop the entry")
         check_unique(name, table, [MAP_KEY_COLUMN])
-    batches = table.combine_chunks().to_batches(item_rows_max(how))
-    return name, OperatorListState(how, tuple(item_of(_alone(batch)) for batch in batches if batch.num_rows))
+    batches = table.combine_chunks().to_batches(process.item_rows_max(how))
+    return name, OperatorListState(
+        how, tuple(process.item_of(_alone(batch)) for batch in batches if batch.num_rows)
+    )
 
 
 def _declared(state: ListDescriptor | str, rows: pa.Table, mode: ListMode) -> ListDescriptor:

@@ -27,7 +27,7 @@ from unistream.base.ids import ClusterId
 from unistream.client.machine import home
 from unistream.client.remote.rest_client import RestClient
 from unistream.master.cluster.dispatcher import Dispatcher
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 
 
 class Led:
@@ -99,7 +99,7 @@ def test_a_leader_that_dies_within_the_stop_is_followed(led: Led) -> None:
     found: list[str] = []
     command = threading.Thread(target=lambda: found.append(stopped_savepoint(order, led.reach)))
     command.start()
-    workers.await_message(mm.TriggerCheckpoint)
+    workers.await_message(msg.TriggerCheckpoint)
     led.dies()
     second = led.serve(led.succession.lead(ends=False))
     command.join(WAIT_S)

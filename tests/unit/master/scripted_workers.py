@@ -14,7 +14,7 @@ from typing import TypeVar
 from tests.eventually import WAIT_S
 from unistream.base.errors import Unreachable
 from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_answer, decode_to_task_manager, encode
 from unistream.model.deployment import TaskDeployment
@@ -26,7 +26,7 @@ from unistream.port.transport import ControlHandler
 
 M = TypeVar("M")
 
-Interceptor = Callable[[TaskManagerId, mm.ToTaskManager], mm.Answer | None]
+Interceptor = Callable[[TaskManagerId, msg.ToTaskManager], msg.Answer | None]
 """Gets each message before its worker; an answer replaces the worker's."""
 
 
@@ -40,7 +40,7 @@ class ScriptedWorkers:
     def __init__(self, *, ends: bool = True) -> None:
         self.ends = ends
         self.intercept: Interceptor = lambda _task_manager, _message: None
-        self.received: list[tuple[TaskManagerId, mm.ToTaskManager]] = []
+        self.received: list[tuple[TaskManagerId, msg.ToTaskManager]] = []
         self.registered: list[TaskManagerId] = []
         self.purposes: set[str] = set()
         self.hardware = MachineResources(cpu_cores=2, memory_bytes=2**34)
@@ -72,7 +72,7 @@ class ScriptedWorkers:
             self._workers[spec.id] = _Worker(self, spec.id)
             self.purposes.add(spec.purpose)
         answer = self.call_master(
-            mm.RegisterTaskManager(
+            msg.RegisterTaskManager(
                 task_manager=spec.id,
                 address=f"scripted://{spec.id}",
                 slots=spec.slots,
@@ -82,7 +82,7 @@ class ScriptedWorkers:
                 hardware=self.hardware,
             )
         )
-        if isinstance(answer, mm.Registered):
+        if isinstance(answer, msg.Registered):
             self.registered.append(spec.id)
 
     def stop(self, task_manager: TaskManagerId) -> None:
@@ -99,7 +99,7 @@ class ScriptedWorkers:
 
     # --- the script -------------------------------------------------------------------------------
 
-    def call_master(self, message: mm.ToJobManager) -> mm.Answer:
+    def call_master(self, message: msg.ToJobManager) -> msg.Answer:
         """Sends a message as a worker does."""
         assert self._master is not None, "create_server comes first"
         return decode_answer(self._master(encode(message)))
@@ -114,14 +114,14 @@ class ScriptedWorkers:
     def decline_checkpoints(self, reason: str) -> None:
         """From now on all tasks decline checkpoints."""
 
-        def decline(_worker: TaskManagerId, message: mm.ToTaskManager) -> mm.Answer | None:
-            if not isinstance(message, mm.TriggerCheckpoint):
+        def decline(_worker: TaskManagerId, message: msg.ToTaskManager) -> msg.Answer | None:
+            if not isinstance(message, msg.TriggerCheckpoint):
                 return None
             attempt, checkpoint_id = message.attempt, message.checkpoint_id
             self.call_master(
-                mm.CheckpointDeclined(attempt=attempt, checkpoint_id=checkpoint_id, reason=reason)
+                msg.CheckpointDeclined(attempt=attempt, checkpoint_id=checkpoint_id, reason=reason)
             )
-            return mm.Ack()
+            return msg.Ack()
 
         self.intercept = decline
 
@@ -136,7 +136,7 @@ class ScriptedWorkers:
                 raise TimeoutError(f"{len(self.messages(kind))} of {count} {kind.__name__} were received")
             return self.messages(kind)[count - 1]
 
-    def call(self, task_manager: TaskManagerId, message: mm.ToTaskManager) -> mm.Answer:
+    def call(self, task_manager: TaskManagerId, message: msg.ToTaskManager) -> msg.Answer:
         with self._lock:
             worker = self._workers.get(task_manager)
             if worker is None:
@@ -147,7 +147,7 @@ class ScriptedWorkers:
             answer = self.intercept(task_manager, message)
             return worker.handle(message) if answer is None else answer
 
-    def barrier(self, message: mm.TriggerCheckpoint) -> None:
+    def barrier(self, message: msg.TriggerCheckpoint) -> None:
         """Takes the snapshot in all tasks of the job, once."""
         barrier = (message.attempt.job, message.checkpoint_id)
         if barrier not in self._barriers:
@@ -175,8 +175,8 @@ class _Connection:
         self._workers = workers
         self._task_manager = task_manager
 
-    def call(self, message: mm.Request) -> mm.Answer:
-        if isinstance(message, mm.Bundle):
+    def call(self, message: msg.Request) -> msg.Answer:
+        if isinstance(message, msg.Bundle):
             return answer_each(message, lambda one: self.call(decode_to_task_manager(one)))
         return self._workers.call(self._task_manager, message)  # type: ignore[arg-type]
 
@@ -202,9 +202,9 @@ class _Task:
 
     def report(self, state: str) -> None:
         self.state = state
-        self._workers.call_master(mm.TaskStateChanged(attempt=self.attempt, state=state))
+        self._workers.call_master(msg.TaskStateChanged(attempt=self.attempt, state=state))
 
-    def assigned(self, message: mm.AssignSplits) -> None:
+    def assigned(self, message: msg.AssignSplits) -> None:
         self.has_all_splits = message.no_more
         if not message.no_more:
             self.request_split()
@@ -212,16 +212,16 @@ class _Task:
     def request_split(self) -> None:
         source = self.deployment.vertex.source
         if source is not None and source.pull:
-            self._workers.call_master(mm.SplitRequested(attempt=self.attempt))
+            self._workers.call_master(msg.SplitRequested(attempt=self.attempt))
 
     def reach_end_of_data(self) -> None:
         if not self.end_of_data and self.state == "RUNNING":
             self.end_of_data = True
-            self._workers.call_master(mm.EndOfDataReached(attempt=self.attempt))
+            self._workers.call_master(msg.EndOfDataReached(attempt=self.attempt))
             if not self.deployment.checkpointing and self.stops_with is None:
                 self.report("FINISHED")
 
-    def snapshot(self, message: mm.TriggerCheckpoint) -> None:
+    def snapshot(self, message: msg.TriggerCheckpoint) -> None:
         if message.before is not None:
             self.acknowledge(message.before.checkpoint_id)
         if message.kind.is_synchronous:
@@ -234,7 +234,7 @@ class _Task:
         operators = {o.uid: OperatorStateHandle() for o in self.deployment.vertex.operators}
         snapshot = TaskSnapshot(operators=operators, finished=self.end_of_data)
         self._workers.call_master(
-            mm.CheckpointAcked(attempt=self.attempt, checkpoint_id=checkpoint_id, snapshot=snapshot)
+            msg.CheckpointAcked(attempt=self.attempt, checkpoint_id=checkpoint_id, snapshot=snapshot)
         )
 
     def completed(self, checkpoint_id: CheckpointId) -> None:
@@ -255,31 +255,31 @@ class _Worker:
         self._id = task_manager
         self.tasks: dict[AttemptId, _Task] = {}
 
-    def handle(self, message: mm.ToTaskManager) -> mm.Answer:
-        if isinstance(message, mm.ReleaseTaskManager):
+    def handle(self, message: msg.ToTaskManager) -> msg.Answer:
+        if isinstance(message, msg.ReleaseTaskManager):
             self._workers.lose(self._id, "released")
-        elif isinstance(message, mm.DeployTask):
+        elif isinstance(message, msg.DeployTask):
             task = _Task(message.deployment, self._workers)
             self.tasks[task.attempt] = task
             task.start()
             self._workers.settle(task.attempt.job)
-        elif not isinstance(message, mm.Ping | mm.ReleasePartitions):
+        elif not isinstance(message, msg.Ping | msg.ReleasePartitions):
             known = self.tasks.get(message.attempt)
             if known is None:
-                return mm.Refused(reason=f"no attempt {message.attempt} here")
+                return msg.Refused(reason=f"no attempt {message.attempt} here")
             self._handle_in(known, message)
             self._workers.settle(known.attempt.job)
-        return mm.Ack()
+        return msg.Ack()
 
-    def _handle_in(self, task: _Task, message: mm.ToTaskManager) -> None:
+    def _handle_in(self, task: _Task, message: msg.ToTaskManager) -> None:
         match message:
-            case mm.AssignSplits():
+            case msg.AssignSplits():
                 task.assigned(message)
-            case mm.TriggerCheckpoint():
+            case msg.TriggerCheckpoint():
                 self._workers.barrier(message)
-            case mm.CheckpointCompleted(checkpoint_id=checkpoint_id):
+            case msg.CheckpointCompleted(checkpoint_id=checkpoint_id):
                 task.completed(checkpoint_id)
-            case mm.CancelTask():
+            case msg.CancelTask():
                 task.cancel()
             case _:
                 pass  # an aborted checkpoint: nothing was kept for it

@@ -16,7 +16,7 @@ from unistream.base.errors import Unreachable
 from unistream.base.ids import JobId
 from unistream.master.cluster.dispatcher import Dispatcher
 from unistream.metadata import tables
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.job_info import JobInfo
 from unistream.model.stored_job import NOTHING_USED, AttemptCounter
 
@@ -32,7 +32,7 @@ def succession(make_cluster: Make) -> Iterator[Succession]:
 
 def numbers(workers: ScriptedWorkers) -> set[int]:
     """Of the attempts that were deployed there."""
-    return {message.deployment.attempt.attempt for message in workers.messages(mm.DeployTask)}
+    return {message.deployment.attempt.attempt for message in workers.messages(msg.DeployTask)}
 
 
 def fails_a_task(leader: Dispatcher, workers: ScriptedWorkers, job: JobId) -> JobInfo:
@@ -98,9 +98,9 @@ def test_a_new_leader_has_the_whole_restart_budget(succession: Succession) -> No
 def test_a_job_that_no_leader_has_started_was_never_restarted(succession: Succession) -> None:
     """Its submission was durable, and its leader died at once."""
     first, old = succession.cluster.dispatcher, succession.cluster.workers
-    old.intercept = lambda _worker, _message: mm.Ack()
+    old.intercept = lambda _worker, _message: msg.Ack()
     job = first.submit(request())
-    old.await_message(mm.DeployTask)
+    old.await_message(msg.DeployTask)
     jobs = succession.jobs()
     jobs._ha.remove(f"jobs/{job}/attempts")
     assert jobs.attempts(job) == NOTHING_USED
@@ -121,9 +121,9 @@ def runs_with(leader: Dispatcher) -> JobId:
 
 def reports_a_failure(workers: ScriptedWorkers) -> None:
     """One task of the newest attempts fails, which is one failure."""
-    attempt = workers.messages(mm.DeployTask)[-1].deployment.attempt
-    failure = mm.TaskFailure(kind="Late", message="from another life")
-    workers.call_master(mm.TaskStateChanged(attempt=attempt, state="FAILED", failure=failure))
+    attempt = workers.messages(msg.DeployTask)[-1].deployment.attempt
+    failure = msg.TaskFailure(kind="Late", message="from another life")
+    workers.call_master(msg.TaskStateChanged(attempt=attempt, state="FAILED", failure=failure))
 
 
 def test_an_old_leader_that_does_not_know_begins_no_attempt_of_a_new_number(succession: Succession) -> None:
@@ -170,15 +170,15 @@ def test_a_late_word_of_a_forgotten_worker_means_nothing_to_the_new_leader(
     first, old = succession.cluster.dispatcher, succession.cluster.workers
     job = first.submit(request(config=checkpointed))
     eventually(is_in(first, job, "RUNNING"), "the job is RUNNING", WAIT_S)
-    former = old.messages(mm.DeployTask)[0].deployment.attempt
+    former = old.messages(msg.DeployTask)[0].deployment.attempt
     leader = succession.lead(ends=False)
     eventually(is_in(leader, job, "RUNNING"), "the job is RUNNING", WAIT_S)
     new = succession.cluster.workers
-    failed = mm.TaskStateChanged(
-        attempt=former, state="FAILED", failure=mm.TaskFailure(kind="Late", message="from another life")
+    failed = msg.TaskStateChanged(
+        attempt=former, state="FAILED", failure=msg.TaskFailure(kind="Late", message="from another life")
     )
     new.call_master(failed)
-    new.await_message(mm.CheckpointCompleted, len(new.messages(mm.CheckpointCompleted)) + 3)
+    new.await_message(msg.CheckpointCompleted, len(new.messages(msg.CheckpointCompleted)) + 3)
     info = leader.job(job)
     assert (info.state, info.restarts, info.exceptions) == ("RUNNING", 1, ())
     current = replace_attempt(failed, former.attempt + 1)
@@ -186,7 +186,7 @@ def test_a_late_word_of_a_forgotten_worker_means_nothing_to_the_new_leader(
     assert leader.wait_for(job, lambda info: info.restarts == 2, WAIT_S) is not None, "its own words count"
 
 
-def replace_attempt(message: mm.TaskStateChanged, number: int) -> mm.TaskStateChanged:
+def replace_attempt(message: msg.TaskStateChanged, number: int) -> msg.TaskStateChanged:
     attempt = message.attempt
     newer = type(attempt)(attempt.job, attempt.vertex, attempt.index, number)
-    return mm.TaskStateChanged(attempt=newer, state=message.state, failure=message.failure)
+    return msg.TaskStateChanged(attempt=newer, state=message.state, failure=message.failure)

@@ -23,7 +23,7 @@ from unistream.core.contract import AttemptView
 from unistream.master.job.worker_messages import WorkerMessages
 from unistream.master.loop.ordered import OrderedGatherer
 from unistream.master.service.senders import OutgoingMessage, Senders, SendFailure
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_answer, decode_for_task_manager, decode_to_task_manager, encode
 from unistream.model.deployment import TaskDeployment
@@ -37,8 +37,8 @@ def attempt(number: int) -> AttemptId:
     return AttemptId(JOB, VertexId("v"), number, 0)
 
 
-def cancel(number: int) -> mm.CancelTask:
-    return mm.CancelTask(attempt=attempt(number))
+def cancel(number: int) -> msg.CancelTask:
+    return msg.CancelTask(attempt=attempt(number))
 
 
 class Peer:
@@ -48,8 +48,8 @@ class Peer:
     first to last.
     """
 
-    def __init__(self, *outcomes: Exception | mm.Answer) -> None:
-        self.fails: dict[int, mm.Answer | Exception] = {}
+    def __init__(self, *outcomes: Exception | msg.Answer) -> None:
+        self.fails: dict[int, msg.Answer | Exception] = {}
         self.outcomes = list(outcomes)
         self.requests: list[list[int]] = []
         self.acted: list[int] = []
@@ -58,9 +58,9 @@ class Peer:
         self.gate.set()
         self.closed = threading.Event()
 
-    def call(self, request: mm.Request) -> mm.Answer:
+    def call(self, request: msg.Request) -> msg.Answer:
         message = decode_for_task_manager(encode(request))
-        if isinstance(message, mm.Bundle):
+        if isinstance(message, msg.Bundle):
             inside = [decode_to_task_manager(one) for one in message.messages]
             self.requests.append([_index(one) for one in inside])
         else:
@@ -72,15 +72,15 @@ class Peer:
             if isinstance(outcome, Exception):
                 raise outcome
             return outcome
-        if isinstance(message, mm.Bundle):
+        if isinstance(message, msg.Bundle):
             answers = answer_each(message, lambda one: self._act(decode_to_task_manager(one)))
             return decode_answer(encode(answers))
         return self._act(message)
 
-    def _act(self, message: mm.ToTaskManager) -> mm.Answer:
+    def _act(self, message: msg.ToTaskManager) -> msg.Answer:
         number = _index(message)
         self.acted.append(number)
-        outcome = self.fails.get(number, mm.Ack())
+        outcome = self.fails.get(number, msg.Ack())
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -89,10 +89,10 @@ class Peer:
         self.closed.set()
 
 
-def _index(message: mm.ToTaskManager) -> int:
-    if isinstance(message, mm.DeployTask):
+def _index(message: msg.ToTaskManager) -> int:
+    if isinstance(message, msg.DeployTask):
         return message.deployment.attempt.attempt
-    assert isinstance(message, mm.CancelTask)
+    assert isinstance(message, msg.CancelTask)
     return message.attempt.index
 
 
@@ -149,13 +149,13 @@ def test_what_gathers_while_a_request_is_under_way_goes_in_the_next() -> None:
 @pytest.mark.parametrize(
     ("outcome", "on_outcome"),
     [
-        (mm.Refused(reason="no"), SendFailure("tm refused CancelTask: no", refused=True)),
+        (msg.Refused(reason="no"), SendFailure("tm refused CancelTask: no", refused=True)),
         (ProtocolError("what"), SendFailure("CancelTask to tm failed: what")),
         (LookupError("oh"), SendFailure("CancelTask to tm failed: LookupError: oh")),
     ],
 )
 def test_one_that_fails_in_the_middle_fails_alone(
-    outcome: mm.Answer | Exception, on_outcome: SendFailure
+    outcome: msg.Answer | Exception, on_outcome: SendFailure
 ) -> None:
     peer = Peer()
     peer.fails[1] = outcome
@@ -178,19 +178,19 @@ def test_one_that_fails_in_the_middle_fails_alone(
             OSError("y"), SendFailure("CancelTask to tm failed: y"), id="whatever a transport raises"
         ),
         pytest.param(
-            mm.Refused(reason="it ends"),
+            msg.Refused(reason="it ends"),
             SendFailure("tm refused CancelTask: it ends", refused=True),
             id="refused as a whole",
         ),
         pytest.param(
-            mm.Answers(answers=(mm.Ack(),)),
+            msg.Answers(answers=(msg.Ack(),)),
             SendFailure("CancelTask to tm failed: 1 answers to 2 messages"),
             id="an answer that does not fit",
         ),
     ],
 )
 def test_a_request_that_fails_is_told_of_each_and_sent_again_by_whom_it_concerns(
-    outcome: Exception | mm.Answer, on_outcome: SendFailure
+    outcome: Exception | msg.Answer, on_outcome: SendFailure
 ) -> None:
     peer = Peer(outcome)
     senders, fates = send(peer, [0, 1])
@@ -223,7 +223,7 @@ class TestOutgoing:
 
     def test_is_gathered_by_worker_and_each_fate_becomes_an_event(self) -> None:
         peers = {"a": Peer(), "b": Peer()}
-        peers["b"].fails[1] = mm.Refused(reason="no")
+        peers["b"].fails[1] = msg.Refused(reason="no")
         events, heard = [], threading.Semaphore(0)
 
         def post(event: contract.Event) -> None:
@@ -259,7 +259,7 @@ class TestOutgoing:
         outgoing = WorkerMessages(JOB, senders, events.append, before_deploy=store)
         outgoing.granted([lease("a")])
         for number in (0, 0, 1):
-            message = mm.DeployTask(deployment=deployment(number))
+            message = msg.DeployTask(deployment=deployment(number))
             outgoing.add(contract.Send(task_manager=TaskManagerId("a"), message=message, token=number))
         assert [
             (type(event), event.token) for event in events if isinstance(event, contract.Undelivered)

@@ -16,7 +16,7 @@ from unistream.client.embedded.embedded_cluster import EmbeddedJobClient
 from unistream.client.remote.rest_client import RestClient
 from unistream.core.contract import SnapshotRequest
 from unistream.master.shown.history import checkpoints_from_records
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.checkpoint_figures import (
     CheckpointFigures,
     CheckpointsInfo,
@@ -99,7 +99,7 @@ def figures(status: SnapshotStatus = SnapshotStatus.COMPLETED, **more: Any) -> C
 def job(api: Api, submission: Make, checkpointed: dict[str, str]) -> str:
     """A running job with a checkpoint."""
     job = api.cluster.dispatcher.submit(submission(config=checkpointed))
-    api.cluster.workers.await_message(mm.CheckpointCompleted, 4)
+    api.cluster.workers.await_message(msg.CheckpointCompleted, 4)
     return str(job)
 
 
@@ -339,10 +339,12 @@ class TestOverRest:
         assert {vertex.name for vertex in embedded.latest_savepoint.vertices} == {"source", "sink"}
 
     def test_a_restart_is_a_restore(self, api: Api, job: str) -> None:
-        attempt = api.cluster.workers.messages(mm.DeployTask)[0].deployment.attempt
-        failure = mm.TaskFailure(kind="UserCodeError", message="no such flight")
-        api.cluster.workers.call_master(mm.TaskStateChanged(attempt=attempt, state="FAILED", failure=failure))
-        api.cluster.workers.await_message(mm.DeployTask, 8)
+        attempt = api.cluster.workers.messages(msg.DeployTask)[0].deployment.attempt
+        failure = msg.TaskFailure(kind="UserCodeError", message="no such flight")
+        api.cluster.workers.call_master(
+            msg.TaskStateChanged(attempt=attempt, state="FAILED", failure=failure)
+        )
+        api.cluster.workers.await_message(msg.DeployTask, 8)
         found = api.get(f"/jobs/{job}/checkpoints")
         assert found["counts"]["restored"] == 1
         restored = found["latest"]["restored"]
@@ -401,7 +403,7 @@ def test_a_job_of_an_earlier_master_is_told_of_from_the_catalogue(
 ) -> None:
     first = make_cluster(workers=ScriptedWorkers(ends=False))
     job = first.dispatcher.submit(submission(config=checkpointed))
-    first.workers.await_message(mm.CheckpointCompleted, 4)
+    first.workers.await_message(msg.CheckpointCompleted, 4)
     first.dispatcher.snapshot(job, STOP).result(WAIT_S)
     known = first.dispatcher.checkpoints(job)
     first.dispatcher.close()
@@ -426,7 +428,7 @@ def test_a_job_says_how_many_are_shown_also_from_the_catalogue(
 ) -> None:
     api = Api(make_cluster(workers=ScriptedWorkers(ends=False)))
     job = api.cluster.dispatcher.submit(submission(config=checkpointed | {"web.checkpoints.history": "2"}))
-    api.cluster.workers.await_message(mm.CheckpointCompleted, 12)
+    api.cluster.workers.await_message(msg.CheckpointCompleted, 12)
     shown = api.get(f"/jobs/{job}/checkpoints")
     assert shown["counts"]["completed"] > 2
     assert len(shown["history"]) == 2

@@ -14,7 +14,7 @@ from tests.walked import walked
 from unistream.base.errors import AlreadyEnded, ConfigError, CorruptSnapshot, NotFound
 from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId, VertexId
 from unistream.core.contract import SnapshotRequest
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.codec import decode_answer, decode_manifest
 from unistream.model.graph import JobType
 from unistream.model.job_info import JobInfo
@@ -47,7 +47,7 @@ def test_a_bounded_job_finishes_and_its_result_is_recorded(make_cluster: Make, s
 def test_slots_are_shared_by_the_slices_of_a_pipeline(make_cluster: Make, submission: Make) -> None:
     cluster = make_cluster(workers=ScriptedWorkers(ends=False))
     job = cluster.dispatcher.submit(submission())
-    cluster.workers.await_message(mm.DeployTask, 4)
+    cluster.workers.await_message(msg.DeployTask, 4)
     assert len(cluster.workers.registered) == 2
     vertices = submission().graph.vertices
     assert cluster.workers.purposes == {f"numbers: {', '.join(vertex.name for vertex in vertices)}"}
@@ -138,7 +138,7 @@ class TestRefusals:
     def test_a_truncated_savepoint(self, make_cluster: Make, submission: Make, checkpointed: dict) -> None:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))
         job = cluster.dispatcher.submit(submission(config=checkpointed))
-        cluster.workers.await_message(mm.CheckpointCompleted)
+        cluster.workers.await_message(msg.CheckpointCompleted)
         path = cluster.dispatcher.snapshot(job, STOP).result(WAIT_S)
         manifest = Path(path.removeprefix("file://")) / "_metadata"
         manifest.write_bytes(manifest.read_bytes()[:40])
@@ -196,7 +196,7 @@ class TestSnapshots:
     ) -> None:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))
         job = cluster.dispatcher.submit(submission())
-        cluster.workers.await_message(mm.AssignSplits, 2)
+        cluster.workers.await_message(msg.AssignSplits, 2)
         assert cluster.dispatcher.wait_for(job, all_run, WAIT_S), "each task on its own, in any order"
         mine = SnapshotRequest(kind=SnapshotKind.SAVEPOINT, target=str(tmp_path / "mine"))
         path = cluster.dispatcher.snapshot(job, mine).result(WAIT_S)
@@ -210,7 +210,7 @@ class TestSnapshots:
     ) -> None:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))
         first = cluster.dispatcher.submit(submission(config=checkpointed))
-        cluster.workers.await_message(mm.CheckpointCompleted)
+        cluster.workers.await_message(msg.CheckpointCompleted)
         path = cluster.dispatcher.snapshot(first, SnapshotRequest(kind=kind)).result(WAIT_S)
         assert cluster.dispatcher.wait(first, WAIT_S)
         info = cluster.dispatcher.job(first)
@@ -238,8 +238,8 @@ class TestSnapshots:
     ) -> None:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))
         job = cluster.dispatcher.submit(submission())
-        cluster.workers.await_message(mm.AssignSplits, 2)
-        cluster.workers.intercept = lambda _tm, m: mm.Ack() if isinstance(m, mm.TriggerCheckpoint) else None
+        cluster.workers.await_message(msg.AssignSplits, 2)
+        cluster.workers.intercept = lambda _tm, m: msg.Ack() if isinstance(m, msg.TriggerCheckpoint) else None
         future = cluster.dispatcher.snapshot(job, SAVEPOINT)
         cluster.dispatcher.cancel(job)
         with pytest.raises(ConfigError):
@@ -253,12 +253,12 @@ class TestFailures:
     ) -> None:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))
         job = cluster.dispatcher.submit(submission(config=checkpointed))
-        cluster.workers.await_message(mm.CheckpointCompleted, 4)
+        cluster.workers.await_message(msg.CheckpointCompleted, 4)
         cluster.workers.lose(cluster.workers.registered[0], "killed by signal 9")
-        restored = cluster.workers.await_message(mm.DeployTask, 8)
+        restored = cluster.workers.await_message(msg.DeployTask, 8)
         assert restored.deployment.attempt.attempt == 1
         assert restored.deployment.restore is not None
-        cluster.workers.await_message(mm.CheckpointCompleted, 12)
+        cluster.workers.await_message(msg.CheckpointCompleted, 12)
         info = cluster.dispatcher.job(job)
         assert (info.state, info.restarts) == ("RUNNING", 1)
         assert len(cluster.workers.registered) == 3
@@ -269,10 +269,10 @@ class TestFailures:
     ) -> None:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))
         job = cluster.dispatcher.submit(submission())
-        deployed = cluster.workers.await_message(mm.DeployTask, 4).deployment.attempt
-        cluster.workers.await_message(mm.AssignSplits, 2)
-        failure = mm.TaskFailure(kind="UserCodeError", message="map: row 3 is bad", traceback="at map")
-        cluster.workers.call_master(mm.TaskStateChanged(attempt=deployed, state="FAILED", failure=failure))
+        deployed = cluster.workers.await_message(msg.DeployTask, 4).deployment.attempt
+        cluster.workers.await_message(msg.AssignSplits, 2)
+        failure = msg.TaskFailure(kind="UserCodeError", message="map: row 3 is bad", traceback="at map")
+        cluster.workers.call_master(msg.TaskStateChanged(attempt=deployed, state="FAILED", failure=failure))
         assert cluster.dispatcher.wait(job, WAIT_S)
         info = cluster.dispatcher.job(job)
         assert info.state == "FAILED"
@@ -300,15 +300,15 @@ class TestFailures:
     ) -> None:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))
         job = cluster.dispatcher.submit(submission())
-        deployed = cluster.workers.await_message(mm.DeployTask, 4).deployment.attempt
+        deployed = cluster.workers.await_message(msg.DeployTask, 4).deployment.attempt
         future = cluster.dispatcher.snapshot(job, SAVEPOINT)
-        cluster.workers.call_master(mm.TaskStateChanged(attempt=deployed, state="ON STRIKE"))
+        cluster.workers.call_master(msg.TaskStateChanged(attempt=deployed, state="ON STRIKE"))
         assert cluster.dispatcher.wait(job, WAIT_S)
         info = cluster.dispatcher.job(job)
         assert info.state == "FAILED"
         assert info.failure.kind == "InternalError"
         assert "ON STRIKE" in info.failure.message
-        cluster.workers.await_message(mm.CancelTask, 4)
+        cluster.workers.await_message(msg.CancelTask, 4)
         assert future.done()
 
     def test_a_database_that_is_gone_does_not_stop_a_job(
@@ -325,7 +325,7 @@ class TestFailures:
     def test_close_suspends_what_runs(self, make_cluster: Make, submission: Make) -> None:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))
         job = cluster.dispatcher.submit(submission())
-        cluster.workers.await_message(mm.AssignSplits, 2)
+        cluster.workers.await_message(msg.AssignSplits, 2)
         cluster.dispatcher.close()
         assert cluster.dispatcher.job(job).state == "SUSPENDED"
         assert cluster.workers.closed
@@ -333,25 +333,25 @@ class TestFailures:
 
 ATTEMPT = AttemptId(JobId("0" * 32), VertexId("v"), 0, 0)
 REFUSED = [
-    mm.RegisterTaskManager(
+    msg.RegisterTaskManager(
         task_manager=TaskManagerId("stranger"), address="scripted://x", slots=1, pid=1, host="h"
     ),
-    mm.Heartbeat(task_manager=TaskManagerId("stranger")),
-    mm.TaskStateChanged(attempt=ATTEMPT, state="RUNNING"),
-    mm.CommitReported(attempt=ATTEMPT, sink_uid="s", checkpoint_id=CheckpointId(1), rows=1),
-    mm.LogReported(attempt=ATTEMPT, number=1, lines=()),
-    mm.FetchArtifact(job=JobId("0" * 32), sha256="0" * 64),
+    msg.Heartbeat(task_manager=TaskManagerId("stranger")),
+    msg.TaskStateChanged(attempt=ATTEMPT, state="RUNNING"),
+    msg.CommitReported(attempt=ATTEMPT, sink_uid="s", checkpoint_id=CheckpointId(1), rows=1),
+    msg.LogReported(attempt=ATTEMPT, number=1, lines=()),
+    msg.FetchArtifact(job=JobId("0" * 32), sha256="0" * 64),
 ]
 
 
 class TestWorkersMessages:
     @pytest.mark.parametrize("message", REFUSED, ids=lambda m: type(m).__name__)
-    def test_of_strangers_are_refused(self, make_cluster: Make, message: mm.ToJobManager) -> None:
-        assert isinstance(make_cluster().workers.call_master(message), mm.Refused)
+    def test_of_strangers_are_refused(self, make_cluster: Make, message: msg.ToJobManager) -> None:
+        assert isinstance(make_cluster().workers.call_master(message), msg.Refused)
 
     @pytest.mark.parametrize("data", [b"", b"\x00", b"cbuiltins\neval\n(S'1'\ntR.", b"\xff" * 100])
     def test_of_no_known_kind_are_refused(self, make_cluster: Make, data: bytes) -> None:
-        assert isinstance(decode_answer(make_cluster().dispatcher.handle(data)), mm.Refused)
+        assert isinstance(decode_answer(make_cluster().dispatcher.handle(data)), msg.Refused)
 
     def test_an_older_protocol_is_refused(self, make_cluster: Make) -> None:
         answer = make_cluster().workers.call_master(structs.replace(REFUSED[0], protocol=0))
@@ -360,33 +360,33 @@ class TestWorkersMessages:
     def test_an_artifact_is_given_for_its_own_job_only(self, make_cluster: Make, submission: Make) -> None:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))
         job = cluster.dispatcher.submit(submission())
-        sha256 = cluster.workers.await_message(mm.DeployTask).deployment.artifact
+        sha256 = cluster.workers.await_message(msg.DeployTask).deployment.artifact
         fetch = cluster.workers.call_master
-        assert fetch(mm.FetchArtifact(job=job, sha256=sha256)) == mm.Artifact(content=b"opaque")
-        assert isinstance(fetch(mm.FetchArtifact(job=job, sha256="f" * 64)), mm.Refused)
+        assert fetch(msg.FetchArtifact(job=job, sha256=sha256)) == msg.Artifact(content=b"opaque")
+        assert isinstance(fetch(msg.FetchArtifact(job=job, sha256="f" * 64)), msg.Refused)
 
     def test_a_worker_that_was_given_up_is_refused(self, make_cluster: Make, submission: Make) -> None:
         cluster = make_cluster()
         assert cluster.dispatcher.wait(cluster.dispatcher.submit(submission()), WAIT_S)
         worker = cluster.workers.registered[0]
-        assert cluster.workers.call_master(mm.Heartbeat(task_manager=worker)) == mm.Ack()
+        assert cluster.workers.call_master(msg.Heartbeat(task_manager=worker)) == msg.Ack()
         cluster.workers.lose(worker)
         cluster.dispatcher.close()
-        assert isinstance(cluster.workers.call_master(mm.Heartbeat(task_manager=worker)), mm.Refused)
+        assert isinstance(cluster.workers.call_master(msg.Heartbeat(task_manager=worker)), msg.Refused)
 
     def test_commits_are_counted_once_and_recorded(self, make_cluster: Make, submission: Make) -> None:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))
         job = cluster.dispatcher.submit(submission())
-        attempt = cluster.workers.await_message(mm.DeployTask).deployment.attempt
+        attempt = cluster.workers.await_message(msg.DeployTask).deployment.attempt
         for checkpoint_id, rows, version in [(1, 10, 0), (2, 5, 1), (2, 0, 1)]:
-            report = mm.CommitReported(
+            report = msg.CommitReported(
                 attempt=attempt,
                 sink_uid="out",
                 checkpoint_id=CheckpointId(checkpoint_id),
                 rows=rows,
                 table_version=version,
             )
-            assert cluster.workers.call_master(report) == mm.Ack()
+            assert cluster.workers.call_master(report) == msg.Ack()
         info = cluster.dispatcher.job(job)
         assert (info.sinks["out"].rows, info.sinks["out"].commits, info.sinks["out"].table_version) == (
             15,
@@ -402,11 +402,11 @@ class TestWorkersMessages:
     def test_lines_of_a_job_are_kept_behind_its_end(self, make_cluster: Make, submission: Make) -> None:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))
         job = cluster.dispatcher.submit(submission())
-        attempt = cluster.workers.await_message(mm.DeployTask).deployment.attempt
-        line = mm.LogLine(at_ms=1, level="INFO", logger="orders", message="hello")
-        report = mm.LogReported(attempt=attempt, number=1, lines=(line,))
+        attempt = cluster.workers.await_message(msg.DeployTask).deployment.attempt
+        line = msg.LogLine(at_ms=1, level="INFO", logger="orders", message="hello")
+        report = msg.LogReported(attempt=attempt, number=1, lines=(line,))
         for _ in range(2):
-            assert cluster.workers.call_master(report) == mm.Ack()
+            assert cluster.workers.call_master(report) == msg.Ack()
         cluster.dispatcher.cancel(job)
         assert cluster.dispatcher.wait(job, WAIT_S)
         [found] = cluster.dispatcher.log(job, 0, 10)
@@ -418,15 +418,15 @@ class TestWorkersMessages:
     def test_metrics_are_summed_over_the_current_attempts(self, make_cluster: Make, submission: Make) -> None:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))
         job = cluster.dispatcher.submit(submission())
-        cluster.workers.await_message(mm.AssignSplits, 2)
-        cluster.workers.await_message(mm.DeployTask, 4)
-        attempts = [m.deployment.attempt for m in cluster.workers.messages(mm.DeployTask)]
+        cluster.workers.await_message(msg.AssignSplits, 2)
+        cluster.workers.await_message(msg.DeployTask, 4)
+        attempts = [m.deployment.attempt for m in cluster.workers.messages(msg.DeployTask)]
         metrics = tuple(
-            (a, mm.TaskMetrics(records_out=10 + i, watermark=100 * i, user={"late": 1}))
+            (a, msg.TaskMetrics(records_out=10 + i, watermark=100 * i, user={"late": 1}))
             for i, a in enumerate(attempts)
         )
         worker = cluster.workers.registered[0]
-        cluster.workers.call_master(mm.Heartbeat(task_manager=worker, metrics=metrics))
+        cluster.workers.call_master(msg.Heartbeat(task_manager=worker, metrics=metrics))
         info = cluster.dispatcher.job(job)
         assert (info.metrics["records_out"], info.metrics["late"], info.metrics["watermark"]) == (46, 4, 0)
 
@@ -435,11 +435,11 @@ def test_a_job_that_has_ended_shows_what_its_tasks_counted_last(make_cluster: Ma
     cluster = make_cluster(workers=ScriptedWorkers(ends=False))
     job = cluster.dispatcher.submit(submission())
     tasks = len(cluster.dispatcher.job(job).subtasks)
-    cluster.workers.await_message(mm.DeployTask, tasks)
-    last = mm.TaskMetrics(records_out=7, user={"late": 1})
-    for deployed in cluster.workers.messages(mm.DeployTask):
+    cluster.workers.await_message(msg.DeployTask, tasks)
+    last = msg.TaskMetrics(records_out=7, user={"late": 1})
+    for deployed in cluster.workers.messages(msg.DeployTask):
         attempt = deployed.deployment.attempt
-        cluster.workers.call_master(mm.TaskStateChanged(attempt=attempt, state="FINISHED", metrics=last))
+        cluster.workers.call_master(msg.TaskStateChanged(attempt=attempt, state="FINISHED", metrics=last))
     assert cluster.dispatcher.wait(job, WAIT_S)
     info = cluster.dispatcher.job(job)
     assert info.state == "FINISHED"
@@ -452,11 +452,11 @@ def test_a_worker_is_told_which_of_the_jobs_it_stores_results_for_are_over(
 ) -> None:
     cluster = make_cluster(workers=ScriptedWorkers(ends=False))
     job = cluster.dispatcher.submit(submission())
-    cluster.workers.await_message(mm.DeployTask)
+    cluster.workers.await_message(msg.DeployTask)
     worker, unknown = cluster.workers.registered[0], JobId("0" * 32)
-    beat = mm.Heartbeat(task_manager=worker, stored=(job, unknown))
-    assert cluster.workers.call_master(beat) == mm.JobsOver(jobs=(unknown,))
-    assert cluster.workers.call_master(mm.Heartbeat(task_manager=worker, stored=(job,))) == mm.Ack()
+    beat = msg.Heartbeat(task_manager=worker, stored=(job, unknown))
+    assert cluster.workers.call_master(beat) == msg.JobsOver(jobs=(unknown,))
+    assert cluster.workers.call_master(msg.Heartbeat(task_manager=worker, stored=(job,))) == msg.Ack()
 
 
 def test_an_unknown_job_is_not_found(make_cluster: Make) -> None:

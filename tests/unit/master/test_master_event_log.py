@@ -19,7 +19,7 @@ from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInf
 from unistream.model.job_info import JobInfo, JobSummary, SubtaskInfo
 from unistream.model.messages import TaskMetrics
 from unistream.model.snapshot_kind import SnapshotKind
-from unistream.rest import event_log as log
+from unistream.rest import event_log
 from unistream.rest.event_log import PictureRefusal, TopicLog, compared, difference
 from unistream.rest.figures import JobInList, Overview
 
@@ -109,7 +109,7 @@ def test_a_change_has_what_is_new(
 ) -> None:
     found = difference(before, after)
     assert found is not None
-    keys = [log._ROWS[type(after)].key(row) for row in found.rows]
+    keys = [event_log._ROWS[type(after)].key(row) for row in found.rows]
     assert (found.fields, keys, found.order) == (fields, rows, order)
 
 
@@ -193,7 +193,7 @@ def test_who_follows_and_who_comes_late_have_the_same() -> None:
 
 
 def test_a_log_is_bounded_in_bytes() -> None:
-    long = [replace(info(1), name=character * (log.CHANGES_BYTES_MAX // 3)) for character in "abcdef"]
+    long = [replace(info(1), name=character * (event_log.CHANGES_BYTES_MAX // 3)) for character in "abcdef"]
     kept = filled(*long)
     assert [json.loads(event)["event"] for event in kept.since(50)] == ["change"]
     assert [json.loads(event)["event"] for event in kept.since(20)] == ["job"]
@@ -205,10 +205,12 @@ TOPICS = ("overview", f"job/{JOB}")
 @pytest.mark.parametrize(
     ("place", "version"),
     [
-        pytest.param(log.place_of(STREAM, 7, TOPICS), 7, id="of this stream"),
-        pytest.param(log.place_of(STREAM, 7, TOPICS[::-1]), 7, id="the order of topics does not matter"),
-        pytest.param(log.place_of("f" * 16, 7, TOPICS), None, id="of another leader"),
-        pytest.param(log.place_of(STREAM, 7, TOPICS[:1]), None, id="of other topics"),
+        pytest.param(event_log.place_of(STREAM, 7, TOPICS), 7, id="of this stream"),
+        pytest.param(
+            event_log.place_of(STREAM, 7, TOPICS[::-1]), 7, id="the order of topics does not matter"
+        ),
+        pytest.param(event_log.place_of("f" * 16, 7, TOPICS), None, id="of another leader"),
+        pytest.param(event_log.place_of(STREAM, 7, TOPICS[:1]), None, id="of other topics"),
         pytest.param(None, None, id="none"),
         pytest.param("", None, id="an empty one"),
         pytest.param("12", None, id="of another server"),
@@ -217,18 +219,18 @@ TOPICS = ("overview", f"job/{JOB}")
     ],
 )
 def test_a_place_counts_in_its_stream(place: str | None, version: int | None) -> None:
-    assert log.version_at(place, STREAM, TOPICS) == version
+    assert event_log.version_at(place, STREAM, TOPICS) == version
 
 
 def test_topics_of_a_request() -> None:
     upper, other = JOB.upper(), "b" * 32
-    assert log.topics_of([upper, JOB], [other]) == ("overview", f"job/{JOB}", f"checkpoints/{other}")
-    many = [f"{number:032x}" for number in range(log.TOPICS_MAX)]
-    assert len(log.topics_of(many, [])) == log.TOPICS_MAX + 1
+    assert event_log.topics_of([upper, JOB], [other]) == ("overview", f"job/{JOB}", f"checkpoints/{other}")
+    many = [f"{number:032x}" for number in range(event_log.TOPICS_MAX)]
+    assert len(event_log.topics_of(many, [])) == event_log.TOPICS_MAX + 1
     with pytest.raises(ConfigError, match="limit 40"):
-        log.topics_of(many, [JOB])
+        event_log.topics_of(many, [JOB])
     with pytest.raises(ConfigError, match="not a job id"):
-        log.topics_of(["../../etc"], [])
+        event_log.topics_of(["../../etc"], [])
 
 
 @pytest.mark.parametrize(
@@ -240,16 +242,16 @@ def test_topics_of_a_request() -> None:
     ],
 )
 def test_a_large_topic_is_sent_less_often(cpu_s: float, sent_bytes: int, interval_s: float) -> None:
-    assert log.interval_s(cpu_s, sent_bytes) == pytest.approx(interval_s)
+    assert event_log.interval_s(cpu_s, sent_bytes) == pytest.approx(interval_s)
 
 
 @pytest.mark.parametrize(
     ("age_ms", "interval_s", "is_late"), [(5_000, 1.0, False), (5_001, 1.0, True), (11_000, 4.0, False)]
 )
 def test_a_topic_that_hangs_is_late(age_ms: int, interval_s: float, is_late: bool) -> None:
-    assert log.late_since(1_000, 1_000 + age_ms, interval_s) == (1_000 if is_late else None)
+    assert event_log.late_since(1_000, 1_000 + age_ms, interval_s) == (1_000 if is_late else None)
 
 
 def test_frames() -> None:
-    assert log.framed([b"1", b"2"], "x-1") == b"data: 1\n\nid: x-1\ndata: 2\n\n"
-    assert log.framed([b"1"]) == b"data: 1\n\n"
+    assert event_log.framed([b"1", b"2"], "x-1") == b"data: 1\n\nid: x-1\ndata: 2\n\n"
+    assert event_log.framed([b"1"]) == b"data: 1\n\n"

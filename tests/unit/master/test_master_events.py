@@ -14,7 +14,7 @@ from tests.eventually import WAIT_S, eventually
 from tests.unit.master.event_reader import Events
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.rest import event_log, events
 from unistream.rest.connections import ConnectionLimits
 from unistream.rest.listener import Listener
@@ -39,7 +39,7 @@ def steady(picture: Any) -> Any:
 def job(api: Api, submission: Make, checkpointed: dict[str, str]) -> str:
     """A running job, which takes checkpoints."""
     job = api.cluster.dispatcher.submit(submission(config=checkpointed))
-    api.cluster.workers.await_message(mm.CheckpointCompleted, 4)
+    api.cluster.workers.await_message(msg.CheckpointCompleted, 4)
     return str(job)
 
 

@@ -18,7 +18,7 @@ from unistream.cli.progress import line
 from unistream.core.contract import JobView
 from unistream.master.job.job_counters import summed
 from unistream.master.job.job_master import JobMaster
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.job_figures import (
     SilentSource,
     VertexName,
@@ -60,7 +60,7 @@ def subtask(vertex: str, source: str | None = None, **metrics: Any) -> SubtaskIn
         attempt=0,
         state="RUNNING",
         source=source,
-        metrics=mm.TaskMetrics(**metrics),
+        metrics=msg.TaskMetrics(**metrics),
     )
 
 

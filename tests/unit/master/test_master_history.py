@@ -25,7 +25,7 @@ from unistream.master.service.write_queue import ARCHIVES_BYTES_MAX, QueuedWrite
 from unistream.master.shown.history import recorded_attempts
 from unistream.master.store.job_store import JobStore
 from unistream.metadata.store import SqlMetadataStore
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.stored_job import StoredResult
 from unistream.port.metadata import ArchiveRecord, AttemptHistoryRow, ClusterRecord, JobRecord
 
@@ -171,7 +171,7 @@ class Reconciling:
             return create(root)
 
         self.job = cluster.dispatcher.submit(request(graph(parallelism=3)))
-        cluster.workers.await_message(mm.DeployTask, 6)
+        cluster.workers.await_message(msg.DeployTask, 6)
         monkeypatch.setattr("unistream.master.cluster.recovery.RETRY_MS", 100)
         monkeypatch.setattr(cluster, "create_storage", storage)
         cluster.workers = ScriptedWorkers(ends=False)
@@ -226,7 +226,7 @@ def test_a_job_whose_cluster_was_killed_behind_its_result_has_pages_of_rows(
 ) -> None:
     cluster = make_cluster(workers=ScriptedWorkers(ends=False))
     first, job = cluster.dispatcher, cluster.dispatcher.submit(submission(config=checkpointed))
-    cluster.workers.await_message(mm.CheckpointCompleted, 4)
+    cluster.workers.await_message(msg.CheckpointCompleted, 4)
     folder = cluster.root / "ha"
     store = JobStore(FolderHaStore(folder, claim_folder(folder)), cluster.artifacts)
     store.ended(
@@ -287,7 +287,7 @@ def test_a_job_that_ends_while_the_database_is_away_is_archived_when_it_is_back(
     cluster = make_cluster(workers=ScriptedWorkers(ends=False))
     dispatcher = cluster.dispatcher
     job = dispatcher.submit(submission(config=checkpointed))
-    cluster.workers.await_message(mm.CheckpointCompleted, 4)
+    cluster.workers.await_message(msg.CheckpointCompleted, 4)
     file = cluster.root / "metadata.db"
     take_away(file)
     eventually(lambda: dispatcher.metadata_health().away_since_ms is not None, "it is away", WAIT_S)

@@ -10,7 +10,7 @@ import pytest
 from tests.eventually import WAIT_S
 from tests.unit.master.served_cluster import Api
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.job_info import JobInfo, SinkInfo
 from unistream.operator.sink import Due
 from unistream.port.metadata import CommitRecord
@@ -98,14 +98,14 @@ def test_commits_over_http(api: Api, submission: Callable[..., Any], checkpointe
     ]
     assert api.http.get(f"/unistream/jobs/{job}/commits?limit=0").status_code == 400
     assert api.http.get(f"/unistream/jobs/{'0' * 32}/commits").status_code == 404
-    assert api.cluster.workers.messages(mm.TriggerCheckpoint) == []
+    assert api.cluster.workers.messages(msg.TriggerCheckpoint) == []
 
 
 def test_the_newest_snapshot_says_what_is_staged(
     api: Api, submission: Callable[..., Any], checkpointed: dict[str, str]
 ) -> None:
     job = api.cluster.dispatcher.submit(submission(config=checkpointed))
-    api.cluster.workers.await_message(mm.CheckpointCompleted, 4)
+    api.cluster.workers.await_message(msg.CheckpointCompleted, 4)
     found = api.get(f"/unistream/jobs/{job}/commits")
     assert found["checkpoint_id"] > 0
     assert found["taken_ms"] <= found["now_ms"]

@@ -20,7 +20,7 @@ from unistream.base.ids import JobId
 from unistream.core.contract import SnapshotRequest
 from unistream.master.cluster.dispatcher import Dispatcher
 from unistream.master.store import operations
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.snapshot_kind import SnapshotKind
 
 TRIGGER = "ab" * 16
@@ -67,9 +67,9 @@ class Served:
         assert found.json()["status"] == {"id": "COMPLETED"}
         return str(found.json()["operation"]["location"])
 
-    def savepoints(self) -> list[mm.TriggerCheckpoint]:
+    def savepoints(self) -> list[msg.TriggerCheckpoint]:
         """That the workers of this leader were triggered to take."""
-        return [one for one in self.workers.messages(mm.TriggerCheckpoint) if one.kind.is_savepoint]
+        return [one for one in self.workers.messages(msg.TriggerCheckpoint) if one.kind.is_savepoint]
 
     def close(self) -> None:
         for api in self._apis:
@@ -178,8 +178,8 @@ class Unsure:
         return self.store
 
     def loses_it_at_the_next_snapshot(self) -> None:
-        def lose(_worker: Any, message: mm.ToTaskManager) -> None:
-            if isinstance(message, mm.TriggerCheckpoint):
+        def lose(_worker: Any, message: msg.ToTaskManager) -> None:
+            if isinstance(message, msg.TriggerCheckpoint):
                 self.store.away = AWAY
 
         self.succession.cluster.workers.intercept = lose

@@ -26,11 +26,11 @@ from unistream.master.loop.loop import LoopMailbox
 from unistream.master.loop.ordered import Pool
 from unistream.master.service.cluster_services import create_resource_machine
 from unistream.master.service.senders import Senders, SendFailure
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.port.host import HostTraits
 
 WORKER = TaskManagerId("tm")
-CANCEL = mm.CancelTask(attempt=AttemptId(JobId("j"), VertexId("v"), 0, 0))
+CANCEL = msg.CancelTask(attempt=AttemptId(JobId("j"), VertexId("v"), 0, 0))
 
 
 class ManualClock:
@@ -95,7 +95,7 @@ class TestMailbox:
 class Client:
     """A `ControlClient` by script: an answer, or an error to raise."""
 
-    def __init__(self, outcomes: list[mm.Answer | Exception]) -> None:
+    def __init__(self, outcomes: list[msg.Answer | Exception]) -> None:
         self.outcomes = outcomes
         self.sent: list[object] = []
         self.gate = threading.Event()
@@ -103,7 +103,7 @@ class Client:
         self.entered = threading.Event()
         self.closed = False
 
-    def call(self, message: object) -> mm.Answer:
+    def call(self, message: object) -> msg.Answer:
         self.sent.append(message)
         self.entered.set()
         assert self.gate.wait(WAIT_S)
@@ -136,9 +136,9 @@ class TestSenders:
     @pytest.mark.parametrize(
         ("outcome", "on_outcome"),
         [
-            pytest.param(mm.Ack(), None, id="acknowledged"),
+            pytest.param(msg.Ack(), None, id="acknowledged"),
             pytest.param(
-                mm.Refused(reason="no"),
+                msg.Refused(reason="no"),
                 SendFailure("tm refused CancelTask: no", refused=True),
                 id="certainly not done",
             ),
@@ -149,7 +149,7 @@ class TestSenders:
         ],
     )
     def test_every_message_has_a_fate(
-        self, outcome: mm.Answer | Exception, on_outcome: SendFailure | None
+        self, outcome: msg.Answer | Exception, on_outcome: SendFailure | None
     ) -> None:
         fates = Fates(1)
         senders = Senders(lambda _address: Client([outcome]))
@@ -168,7 +168,7 @@ class TestSenders:
         senders.close()
 
     def test_messages_of_a_lost_worker_fail_without_being_sent(self) -> None:
-        client = Client([mm.Ack()])
+        client = Client([msg.Ack()])
         client.gate.clear()
         fates = Fates(3)
         senders = Senders(lambda _address: client)

@@ -17,7 +17,7 @@ from unistream.core.contract import SnapshotRequest
 from unistream.core.job.exception_history import SUPPRESSED_KIND
 from unistream.master.shown import RecordedJob, recorded_info
 from unistream.metadata import tables
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.job_info import ExceptionInfo, JobInfo, SinkInfo, SubtaskInfo
 from unistream.model.snapshot_kind import SnapshotKind
 
@@ -28,14 +28,14 @@ def lived(cluster: Cluster, submitted: Any, end: str) -> JobId:
     """A job with a restart, checkpoints, a savepoint, two commits of a sink, and late rows; that ended so."""
     dispatcher, workers = cluster.dispatcher, cluster.workers
     job = dispatcher.submit(submitted)
-    workers.await_message(mm.CheckpointCompleted, 4)
+    workers.await_message(msg.CheckpointCompleted, 4)
     workers.lose(workers.registered[0], "killed")
-    workers.await_message(mm.DeployTask, 8)
+    workers.await_message(msg.DeployTask, 8)
     eventually(lambda: dispatcher.job(job).all_tasks_run, "it runs again", WAIT_S)
-    deployed = [message.deployment.attempt for message in workers.messages(mm.DeployTask)]
+    deployed = [message.deployment.attempt for message in workers.messages(msg.DeployTask)]
     newest = {attempt.subtask: attempt for attempt in deployed}
     for checkpoint_id, rows in (1, 10), (2, 5):
-        report = mm.CommitReported(
+        report = msg.CommitReported(
             attempt=next(iter(newest.values())),
             sink_uid="out",
             checkpoint_id=CheckpointId(checkpoint_id),
@@ -44,11 +44,11 @@ def lived(cluster: Cluster, submitted: Any, end: str) -> JobId:
             table_rows=100 + rows,
         )
         workers.call_master(report)
-    metrics = mm.TaskMetrics(records_out=7, user={"window.numLateRecordsDropped": 1})
+    metrics = msg.TaskMetrics(records_out=7, user={"window.numLateRecordsDropped": 1})
     worker = dispatcher.job(job).subtasks[0].task_manager
     assert worker is not None
     workers.call_master(
-        mm.Heartbeat(task_manager=worker, metrics=tuple((attempt, metrics) for attempt in newest.values()))
+        msg.Heartbeat(task_manager=worker, metrics=tuple((attempt, metrics) for attempt in newest.values()))
     )
     dispatcher.snapshot(job, SnapshotRequest(kind=SnapshotKind.SAVEPOINT)).result(WAIT_S)
     if end == "CANCELED":
@@ -56,9 +56,9 @@ def lived(cluster: Cluster, submitted: Any, end: str) -> JobId:
     elif end == "FINISHED":
         dispatcher.snapshot(job, SnapshotRequest(kind=SnapshotKind.SUSPEND)).result(WAIT_S)
     else:
-        boom = mm.TaskFailure(kind="UserCodeError", message="row 3", traceback="at map", recoverable=False)
+        boom = msg.TaskFailure(kind="UserCodeError", message="row 3", traceback="at map", recoverable=False)
         failed = next(iter(newest.values()))
-        workers.call_master(mm.TaskStateChanged(attempt=failed, state="FAILED", failure=boom))
+        workers.call_master(msg.TaskStateChanged(attempt=failed, state="FAILED", failure=boom))
     assert dispatcher.wait(job, WAIT_S)
     return job
 
@@ -83,7 +83,7 @@ def unmeasured(info: JobInfo) -> JobInfo:
     """
 
     def task(one: SubtaskInfo) -> SubtaskInfo:
-        return replace(one, metrics=mm.TaskMetrics(), source=None)
+        return replace(one, metrics=msg.TaskMetrics(), source=None)
 
     def failure(one: ExceptionInfo) -> ExceptionInfo:
         cause = one.concurrent[0] if one.kind == SUPPRESSED_KIND else one

@@ -23,7 +23,7 @@ from unistream.master.cluster.dispatcher import Dispatcher
 from unistream.master.cluster.recovery import remove_unpointed
 from unistream.master.store.job_store import JobStore
 from unistream.metadata.schema import ensure
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobType
 from unistream.model.snapshot_kind import SnapshotKind
@@ -86,18 +86,18 @@ def test_a_job_goes_on_from_its_newest_checkpoint_under_its_id(
 ) -> None:
     first, old = succession.cluster.dispatcher, succession.cluster.workers
     job = first.submit(request(config=checkpointed))
-    old.await_message(mm.CheckpointCompleted, 4)
+    old.await_message(msg.CheckpointCompleted, 4)
     second = succession.lead(ends=False)
     eventually(is_in(second, job, "RUNNING"), "the job is RUNNING", WAIT_S)
     new = succession.cluster.workers
     restored = {
-        d.deployment.restore.checkpoint_id for d in new.messages(mm.DeployTask) if d.deployment.restore
+        d.deployment.restore.checkpoint_id for d in new.messages(msg.DeployTask) if d.deployment.restore
     }
     assert len(restored) == 1
-    begun = max(message.checkpoint_id for message in old.messages(mm.TriggerCheckpoint))
-    completed = max(message.checkpoint_id for message in old.messages(mm.CheckpointCompleted))
+    begun = max(message.checkpoint_id for message in old.messages(msg.TriggerCheckpoint))
+    completed = max(message.checkpoint_id for message in old.messages(msg.CheckpointCompleted))
     assert restored.pop() >= completed
-    assert new.await_message(mm.TriggerCheckpoint).checkpoint_id > begun, "ids of leaders are never the same"
+    assert new.await_message(msg.TriggerCheckpoint).checkpoint_id > begun, "ids of leaders are never the same"
     assert second.job(job).lineage == first.job(job).lineage
     assert second.job(job).submitted_ms == first.job(job).submitted_ms
 
@@ -107,7 +107,7 @@ def test_an_old_leader_that_does_not_know_changes_nothing(
 ) -> None:
     first, old = succession.cluster.dispatcher, succession.cluster.workers
     job = first.submit(request(config=checkpointed))
-    old.await_message(mm.CheckpointCompleted, 2)
+    old.await_message(msg.CheckpointCompleted, 2)
     second = succession.lead(ends=False)
 
     def has_noticed() -> bool:  # before, a checkpoint may fail, whose files the new one removes
@@ -118,7 +118,7 @@ def test_an_old_leader_that_does_not_know_changes_nothing(
     with pytest.raises(Fenced):
         first.submit(request(graph("another")))
     eventually(is_in(second, job, "RUNNING"), "the job is RUNNING", WAIT_S)
-    succession.cluster.workers.await_message(mm.CheckpointCompleted, 4)
+    succession.cluster.workers.await_message(msg.CheckpointCompleted, 4)
     assert second.job(job).state == "RUNNING"
 
 
@@ -127,13 +127,13 @@ def test_without_a_checkpoint_it_starts_from_its_savepoint(
 ) -> None:
     first = succession.cluster.dispatcher
     stopped = first.submit(request(config=checkpointed))
-    succession.cluster.workers.await_message(mm.CheckpointCompleted, 2)
+    succession.cluster.workers.await_message(msg.CheckpointCompleted, 2)
     directory = first.snapshot(stopped, _stop()).result(WAIT_S)
     job = first.submit(request(savepoint=directory))
     eventually(is_in(first, job, "RUNNING"), "the job is RUNNING", WAIT_S)
     second = succession.lead(ends=False)
     eventually(is_in(second, job, "RUNNING"), "the job is RUNNING", WAIT_S)
-    deployments = [one.deployment for one in succession.cluster.workers.messages(mm.DeployTask)]
+    deployments = [one.deployment for one in succession.cluster.workers.messages(msg.DeployTask)]
     assert all(one.restore is not None for one in deployments if one.attempt.job == job)
     assert {one.attempt.job for one in deployments} == {job}, "a job that was stopped does not start again"
 
@@ -157,7 +157,7 @@ def test_what_was_accepted_is_done_by_the_next_leader(
     succession: Succession, checkpointed: dict[str, str], wanted: StoredRequest, state: str
 ) -> None:
     job = succession.cluster.dispatcher.submit(request(config=checkpointed))
-    succession.cluster.workers.await_message(mm.CheckpointCompleted, 2)
+    succession.cluster.workers.await_message(msg.CheckpointCompleted, 2)
     succession.jobs().set_request(job, wanted)
     second = succession.lead(ends=False)
     eventually(lambda: second.job(job).is_terminal, "the job has ended", WAIT_S)
@@ -180,13 +180,13 @@ def test_a_changed_parallelism_outlives_the_master(
 ) -> None:
     first = succession.cluster.dispatcher
     job = first.submit(request(config=checkpointed))
-    succession.cluster.workers.await_message(mm.CheckpointCompleted, 2)
+    succession.cluster.workers.await_message(msg.CheckpointCompleted, 2)
     assert first.rescale(job, {"sink": 1}).result(WAIT_S) == ""
     assert list(first._ports.jobs.load(job).parallelism.values()) == [2, 1], "stored before it is answered"
     second = succession.lead(ends=False)
     eventually(is_in(second, job, "RUNNING"), "the job is RUNNING", WAIT_S)
     deployed = [
-        message.deployment.vertex.name for message in succession.cluster.workers.messages(mm.DeployTask)
+        message.deployment.vertex.name for message in succession.cluster.workers.messages(msg.DeployTask)
     ]
     assert sorted(deployed) == ["sink", "source", "source"]
 
@@ -198,7 +198,7 @@ def test_the_second_of_two_changes_keeps_the_first_however_busy_the_job_is(
     monkeypatch.setattr("unistream.master.job.pictures.TIMEOUT_S", 0.0)
     first = succession.cluster.dispatcher
     job = first.submit(request(config=checkpointed))
-    succession.cluster.workers.await_message(mm.CheckpointCompleted, 4)
+    succession.cluster.workers.await_message(msg.CheckpointCompleted, 4)
     assert first.rescale(job, {"sink": 1}).result(WAIT_S) == ""
     assert first.rescale(job, {"source": 1}).result(WAIT_S) == ""
     assert list(first._ports.jobs.load(job).parallelism.values()) == [1, 1]
@@ -219,7 +219,7 @@ def test_a_change_of_parallelism_is_answered_when_it_is_stored(
 ) -> None:
     first = succession.cluster.dispatcher
     job = first.submit(request(config=checkpointed))
-    succession.cluster.workers.await_message(mm.CheckpointCompleted, 2)
+    succession.cluster.workers.await_message(msg.CheckpointCompleted, 2)
     replace, refused = FolderHaStore.replace, threading.Event()
 
     def no_answer(store: FolderHaStore, name: str, value: bytes, version: int) -> int:
@@ -243,7 +243,7 @@ def test_a_change_of_parallelism_of_a_master_that_leads_no_more_is_left_to_the_n
 ) -> None:
     first = succession.cluster.dispatcher
     job = first.submit(request(config=checkpointed))
-    succession.cluster.workers.await_message(mm.CheckpointCompleted, 2)
+    succession.cluster.workers.await_message(msg.CheckpointCompleted, 2)
 
     def another_leads(name: str) -> None:
         if name == "rescale.stored":
@@ -262,7 +262,7 @@ def test_a_missing_snapshot_suspends_its_job_until_it_is_there_again(
     succession: Succession, checkpointed: dict[str, str]
 ) -> None:
     job = succession.cluster.dispatcher.submit(request(config=checkpointed))
-    succession.cluster.workers.await_message(mm.CheckpointCompleted, 2)
+    succession.cluster.workers.await_message(msg.CheckpointCompleted, 2)
     newest = Path(succession.jobs().snapshots(job).all()[-1].directory.removeprefix("file://"))
     aside = newest.rename(newest.with_name("aside"))
     second = succession.lead(ends=False)
@@ -358,7 +358,7 @@ def test_a_job_that_ended_does_not_start_and_what_it_left_is_removed(
 ) -> None:
     first = succession.cluster.dispatcher
     job = first.submit(request(config=checkpointed))
-    succession.cluster.workers.await_message(mm.CheckpointCompleted, 2)
+    succession.cluster.workers.await_message(msg.CheckpointCompleted, 2)
     jobs = succession.jobs()
     newest = jobs.snapshots(job).all()[-1].directory
     jobs.ended(
@@ -604,7 +604,7 @@ def test_a_cancellation_that_comes_while_a_job_is_prepared_reaches_it(
     succession: Succession, checkpointed: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = succession.cluster.dispatcher.submit(request(config=checkpointed))
-    succession.cluster.workers.await_message(mm.CheckpointCompleted, 2)
+    succession.cluster.workers.await_message(msg.CheckpointCompleted, 2)
     create, preparing, cancelled = succession.cluster.create_storage, threading.Event(), threading.Event()
 
     def storage(root: str) -> object:
@@ -634,9 +634,9 @@ def test_what_a_cut_off_submission_has_left_is_swept(succession: Succession) -> 
 
 def commits(workers: ScriptedWorkers, checkpoint_id: CheckpointId, rows: int) -> None:
     """The sink reports a commit, as its tasks do before they acknowledge a later snapshot."""
-    sink = next(one for one in workers.messages(mm.DeployTask) if one.deployment.vertex.name == "sink")
+    sink = next(one for one in workers.messages(msg.DeployTask) if one.deployment.vertex.name == "sink")
     workers.call_master(
-        mm.CommitReported(
+        msg.CommitReported(
             attempt=sink.deployment.attempt,
             sink_uid="sink",
             checkpoint_id=checkpoint_id,
@@ -667,11 +667,11 @@ def test_totals_go_on_through_three_masters(succession: Succession, checkpointed
             assert leader.checkpoints(job).restored == life
             commits(workers, newest, rows=10)  # its snapshot lists it, so it is reported again
             assert leader.job(job).sinks["sink"].rows == expected
-        newest = workers.await_message(mm.CheckpointCompleted).checkpoint_id
+        newest = workers.await_message(msg.CheckpointCompleted).checkpoint_id
         commits(workers, newest, rows=10)
         expected += 10
-        seen = len(workers.messages(mm.CheckpointCompleted))
-        workers.await_message(mm.CheckpointCompleted, seen + 8)
+        seen = len(workers.messages(msg.CheckpointCompleted))
+        workers.await_message(msg.CheckpointCompleted, seen + 8)
         completed = leader.job(job).checkpoints_completed - 1  # one may be counted, and not point there yet
         assert completed > 2 * life
 
@@ -680,7 +680,7 @@ def test_what_was_stored_without_totals_begins_at_zero(
     succession: Succession, checkpointed: dict[str, str]
 ) -> None:
     job = succession.cluster.dispatcher.submit(request(config=checkpointed))
-    succession.cluster.workers.await_message(mm.CheckpointCompleted, 2)
+    succession.cluster.workers.await_message(msg.CheckpointCompleted, 2)
     jobs = succession.jobs()
     pointer = jobs.snapshots(job).all()[-1]
     assert pointer.totals.completed >= 1

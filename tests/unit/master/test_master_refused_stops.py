@@ -15,7 +15,7 @@ from tests.unit.master.test_master_recovery import Succession, is_in
 from tests.unit.master.test_master_stop_twice import DRAIN, STOP, running
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.base.ids import JobId
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import StoredRequest
 
@@ -48,8 +48,8 @@ class First:
     def loses_the_store_at_its_refusal(self) -> None:
         decline = self.workers.intercept
 
-        def lose(worker: Any, message: mm.ToTaskManager) -> mm.Answer | None:
-            if isinstance(message, mm.TriggerCheckpoint):
+        def lose(worker: Any, message: msg.ToTaskManager) -> msg.Answer | None:
+            if isinstance(message, msg.TriggerCheckpoint):
                 self.store.away = AWAY
             return decline(worker, message)
 
@@ -167,5 +167,5 @@ def test_the_user_of_a_fenced_leader_is_not_refused(first: First) -> None:
 
 def hold(workers: ScriptedWorkers) -> None:
     workers.intercept = lambda _worker, message: (
-        mm.Ack() if isinstance(message, mm.TriggerCheckpoint) else None
+        msg.Ack() if isinstance(message, msg.TriggerCheckpoint) else None
     )

@@ -18,7 +18,7 @@ from unistream.base.ids import JobId
 from unistream.client.remote.rest_client import RestClient
 from unistream.master.shown.history import RecordedJob, recorded_info
 from unistream.metadata import tables
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.graph import JobGraph
 from unistream.model.job_info import JobInfo
 
@@ -70,7 +70,7 @@ def api(make_cluster: Make) -> Iterator[RescaleApi]:
 def job(api: RescaleApi, submission: Make, checkpointed: dict[str, str]) -> str:
     """A running job with a checkpoint."""
     job = api.cluster.dispatcher.submit(submission(config=checkpointed))
-    api.cluster.workers.await_message(mm.CheckpointCompleted, 4)
+    api.cluster.workers.await_message(msg.CheckpointCompleted, 4)
     return str(job)
 
 
@@ -79,10 +79,10 @@ def stuck(api: RescaleApi, submission: Make, checkpointed: dict[str, str]) -> st
     """A job that is going to restart, some day."""
     config = checkpointed | {"restart-strategy.fixed-delay.delay": "1 h"}
     job = api.cluster.dispatcher.submit(submission(config=config))
-    api.cluster.workers.await_message(mm.CheckpointCompleted, 4)
-    attempt = api.cluster.workers.messages(mm.DeployTask)[0].deployment.attempt
-    failure = mm.TaskFailure(kind="UserCodeError", message="boom")
-    api.cluster.workers.call_master(mm.TaskStateChanged(attempt=attempt, state="FAILED", failure=failure))
+    api.cluster.workers.await_message(msg.CheckpointCompleted, 4)
+    attempt = api.cluster.workers.messages(msg.DeployTask)[0].deployment.attempt
+    failure = msg.TaskFailure(kind="UserCodeError", message="boom")
+    api.cluster.workers.call_master(msg.TaskStateChanged(attempt=attempt, state="FAILED", failure=failure))
     assert api.cluster.dispatcher.wait_for(job, lambda i: i.state == "RESTARTING", WAIT_S)
     return str(job)
 
@@ -216,10 +216,10 @@ def test_everything_shows_the_parallelism_that_it_has_now(api: RescaleApi, job: 
     assert {n["description"]: n["parallelism"] for n in nodes} == {"source": 3, "sink": 1}
     [item] = api.http.get("/jobs/overview").json()["jobs"]
     assert item["tasks"]["total"] == 4
-    attempts = [message.deployment.attempt for message in workers.messages(mm.DeployTask)]
+    attempts = [message.deployment.attempt for message in workers.messages(msg.DeployTask)]
     newest = next(attempt for attempt in reversed(attempts) if attempt.index == 2)
-    failure = mm.TaskFailure(kind="UserCodeError", message="boom")
-    workers.call_master(mm.TaskStateChanged(attempt=newest, state="FAILED", failure=failure))
+    failure = msg.TaskFailure(kind="UserCodeError", message="boom")
+    workers.call_master(msg.TaskStateChanged(attempt=newest, state="FAILED", failure=failure))
     info = dispatcher.wait_for(JobId(job), lambda i: bool(i.exceptions), WAIT_S)
     assert info.exceptions[0].task_name == f"source (3/3) - execution #{newest.attempt}"
     api.await_widths(job, 3, 1)

@@ -21,7 +21,7 @@ from unistream.base.ids import VertexId
 from unistream.master.cluster.dispatcher import Dispatcher
 from unistream.master.store import operations
 from unistream.master.store.operations import RescaleAsked
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.stored_job import StoredRequest
 
 WIDER = {"source": 3}
@@ -59,7 +59,7 @@ def served(make_cluster: Callable[..., Any]) -> Iterator[Rescaled]:
 
 
 def restarts(workers: ScriptedWorkers) -> int:
-    deployed = Counter(message.deployment.attempt.subtask for message in workers.messages(mm.DeployTask))
+    deployed = Counter(message.deployment.attempt.subtask for message in workers.messages(msg.DeployTask))
     return max(deployed.values()) - 1
 
 

@@ -14,7 +14,7 @@ from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, Unreachab
 from unistream.base.ids import JobId
 from unistream.client.remote.rest_client import RestClient
 from unistream.core.contract import SnapshotRequest
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 from unistream.rest.backpressure import backpressure
 from unistream.rest.body_limit import BODY_BYTES_MAX
@@ -31,7 +31,7 @@ Make = Callable[..., Any]
 def job(api: Api, submission: Make, checkpointed: dict[str, str]) -> str:
     """A running job with a checkpoint."""
     job = api.cluster.dispatcher.submit(submission(config=checkpointed))
-    api.cluster.workers.await_message(mm.CheckpointCompleted, 4)
+    api.cluster.workers.await_message(msg.CheckpointCompleted, 4)
     return str(job)
 
 
@@ -74,7 +74,7 @@ class TestFlinkShapes:
     def test_backpressure_is_that_of_the_worst_subtask(self, api: Api, job: str) -> None:
         info = api.cluster.dispatcher.job(job)
         subtasks = [s for s in info.subtasks if s.vertex == info.subtasks[0].vertex]
-        times = mm.TaskMetrics(busy_per_s=200, idle_per_s=150, backpressured_per_s=650)
+        times = msg.TaskMetrics(busy_per_s=200, idle_per_s=150, backpressured_per_s=650)
         changed = (msgspec.structs.replace(subtasks[0], metrics=times), *subtasks[1:])
         shown: Any = backpressure(msgspec.structs.replace(info, subtasks=changed), subtasks[0].vertex, 7)
         assert (shown["backpressureLevel"], shown["end-timestamp"]) == ("high", 7)
@@ -129,10 +129,12 @@ class TestReading:
 
     def test_exceptions(self, api: Api, job: str) -> None:
         assert api.get(f"/jobs/{job}/exceptions") == {"exceptionHistory": {"entries": [], "truncated": False}}
-        attempt = api.cluster.workers.messages(mm.DeployTask)[0].deployment.attempt
-        failure = mm.TaskFailure(kind="UserCodeError", message="<img onerror=x>")
-        api.cluster.workers.call_master(mm.TaskStateChanged(attempt=attempt, state="FAILED", failure=failure))
-        api.cluster.workers.await_message(mm.DeployTask, 8)
+        attempt = api.cluster.workers.messages(msg.DeployTask)[0].deployment.attempt
+        failure = msg.TaskFailure(kind="UserCodeError", message="<img onerror=x>")
+        api.cluster.workers.call_master(
+            msg.TaskStateChanged(attempt=attempt, state="FAILED", failure=failure)
+        )
+        api.cluster.workers.await_message(msg.DeployTask, 8)
         [entry] = api.get(f"/jobs/{job}/exceptions", params={"maxExceptions": 1})["exceptionHistory"][
             "entries"
         ]
@@ -201,7 +203,9 @@ class TestChanges:
     ) -> None:
         assert api.http.post(f"/jobs/{job}/{action}", json=body).status_code == 202
         assert api.cluster.dispatcher.wait_for(JobId(job), lambda info: info.savepoint is not None, WAIT_S)
-        reported = {m.kind.is_savepoint: m.format for m in api.cluster.workers.messages(mm.TriggerCheckpoint)}
+        reported = {
+            m.kind.is_savepoint: m.format for m in api.cluster.workers.messages(msg.TriggerCheckpoint)
+        }
         assert reported == {False: SavepointFormat.CANONICAL, True: form}
         shown = api.get(f"/jobs/{job}/checkpoints")["latest"]["savepoint"]
         assert shown["savepointFormat"] == form.name
@@ -236,7 +240,7 @@ class TestClient:
         with RestClient(api.server.url) as client:
             job = client.submit(submission(config=checkpointed, request_id="one"))
             assert client.submit(submission(request_id="one")).job_id == job.job_id
-            api.cluster.workers.await_message(mm.CheckpointCompleted, 4)
+            api.cluster.workers.await_message(msg.CheckpointCompleted, 4)
             assert job.status().state == "RUNNING"
             assert {w.pid for w in job.status().task_managers} != set()
             with pytest.raises(TimeoutError):
@@ -245,7 +249,7 @@ class TestClient:
             with pytest.raises(ConfigError, match="is canonical or native, not 'open'"):
                 job.savepoint(format="open")
             path = job.stop(drain=True, format="native")
-            triggers = api.cluster.workers.messages(mm.TriggerCheckpoint)
+            triggers = api.cluster.workers.messages(msg.TriggerCheckpoint)
             reported = {m.kind: m.format.value for m in triggers if m.kind.is_savepoint}
             assert reported == {SnapshotKind.SAVEPOINT: "canonical", SnapshotKind.TERMINATE: "native"}
             result = job.wait(WAIT_S)

@@ -17,7 +17,7 @@ from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.test_master_recovery import Succession, is_cleaned, is_in
 from tests.walked import walked
 from unistream.client.remote.job_client import JobClient
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.stored_job import StoredRequest
 from unistream.testing.mini_cluster import MiniCluster
 
@@ -108,7 +108,7 @@ def test_what_stays_of_a_recovered_job_that_is_cancelled(
     cluster = succession.cluster
     config = {"execution.checkpointing.interval": "20 ms", RETENTION: option}
     job = cluster.dispatcher.submit(request(config=config))
-    cluster.workers.await_message(mm.CheckpointCompleted, 4)
+    cluster.workers.await_message(msg.CheckpointCompleted, 4)
     jobs = succession.jobs()
     if when == "while the master is away":
         jobs.set_request(job, StoredRequest(cancel=True))

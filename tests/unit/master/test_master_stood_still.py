@@ -12,7 +12,7 @@ from tests.unit.master.test_master_stop_twice import running
 from unistream.base.awake_clock import AwakeClock
 from unistream.base.ids import TaskManagerId
 from unistream.core.contract import SnapshotRequest
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.snapshot_kind import SnapshotKind
 
 HOUR_MS = 3_600_000  # above heartbeat.timeout, execution.checkpointing.timeout and slot.request.timeout
@@ -22,13 +22,13 @@ def test_neither_a_worker_nor_a_checkpoint_is_given_up(make_cluster: Callable[..
     workers, source = ScriptedWorkers(ends=False), Jumping()
     triggered, pings = [], []
 
-    def hold(_worker: TaskManagerId, message: mm.ToTaskManager) -> mm.Answer | None:
-        if isinstance(message, mm.Ping):
+    def hold(_worker: TaskManagerId, message: msg.ToTaskManager) -> msg.Answer | None:
+        if isinstance(message, msg.Ping):
             pings.append(message)
-        if not isinstance(message, mm.TriggerCheckpoint):
+        if not isinstance(message, msg.TriggerCheckpoint):
             return None
         triggered.append(message)
-        return mm.Ack()
+        return msg.Ack()
 
     workers.intercept = hold
     with AwakeClock(source) as clock:

@@ -16,7 +16,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, TaskManagerId
 from unistream.core.contract import SnapshotRequest
 from unistream.master.cluster.dispatcher import Dispatcher
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import StoredRequest
 
@@ -35,8 +35,8 @@ def succession(make_cluster: Callable[..., Any]) -> Iterator[Succession]:
 def holds_snapshots(workers: ScriptedWorkers) -> None:
     """From now on no snapshot begins at any task."""
 
-    def hold(_worker: TaskManagerId, message: mm.ToTaskManager) -> mm.Answer | None:
-        return mm.Ack() if isinstance(message, mm.TriggerCheckpoint) else None
+    def hold(_worker: TaskManagerId, message: msg.ToTaskManager) -> msg.Answer | None:
+        return msg.Ack() if isinstance(message, msg.TriggerCheckpoint) else None
 
     workers.intercept = hold
 

@@ -13,7 +13,7 @@ from unistream.base.ids import JobId
 from unistream.client.embedded.embedded_cluster import EmbeddedJobClient
 from unistream.client.remote.rest_client import RestClient
 from unistream.core.contract import SnapshotRequest
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.snapshot_kind import SnapshotKind
 
 STOP = SnapshotRequest(kind=SnapshotKind.SUSPEND)
@@ -53,7 +53,7 @@ def test_a_checkpoint_has_a_trigger_that_is_polled(api: Api, job: JobId, body: A
             break
         assert status == {"status": {"id": "IN_PROGRESS"}, "operation": None}
     assert status == {"status": {"id": "COMPLETED"}, "operation": {"checkpointId": 1}}
-    assert {m.full for m in api.cluster.workers.messages(mm.TriggerCheckpoint)} == {full}
+    assert {m.full for m in api.cluster.workers.messages(msg.TriggerCheckpoint)} == {full}
     shown = api.http.get(f"/jobs/{job}/checkpoints").json()
     assert shown["latest"]["completed"]["id"] == 1
     assert shown["latest"]["savepoint"] is None

@@ -23,7 +23,7 @@ from unistream.master.shown.workers_shown import (
     worker_log,
     workers_info,
 )
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.graph import JobGraph
 from unistream.model.job_info import TaskManagerInfo
 from unistream.model.resources import MachineResources
@@ -53,8 +53,8 @@ def test_each_slot_has_its_job_and_tasks(logged: Api, submission: Callable[..., 
     eventually(lambda: dispatcher.job(job).state == "RUNNING", "it runs")
     first = logged.cluster.workers.registered[0]
     (logs / f"taskmanager-{first}.log").write_text("hello\n")
-    beat = mm.Heartbeat(task_manager=first, used={"network": 3})
-    assert isinstance(logged.cluster.workers.call_master(beat), mm.Ack)
+    beat = msg.Heartbeat(task_manager=first, used={"network": 3})
+    assert isinstance(logged.cluster.workers.call_master(beat), msg.Ack)
     shown = http.get("/unistream/workers")
     slots = [slot for worker in shown["workers"] for slot in worker["slots"]]
     assert {slot["job"] for slot in slots} == {job}

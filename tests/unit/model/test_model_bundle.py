@@ -14,17 +14,17 @@ from unistream.base.errors import ProtocolError
 from unistream.base.ids import AttemptId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import BUNDLE_MESSAGES_MAX, FRAME_BYTES_MAX
 from unistream.model import codec
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.bundle import ENVELOPE_BYTES, Parcel, answer_each, parcels
 
 ATTEMPT = AttemptId(JobId("j"), VertexId("v"), 0, 0)
 
 
-def ping(name: str) -> mm.Ping:
-    return mm.Ping(task_manager=TaskManagerId(name))
+def ping(name: str) -> msg.Ping:
+    return msg.Ping(task_manager=TaskManagerId(name))
 
 
-def sizes(cut: list[Parcel[mm.Ping]]) -> list[int]:
+def sizes(cut: list[Parcel[msg.Ping]]) -> list[int]:
     return [len(parcel.messages) for parcel in cut]
 
 
@@ -56,7 +56,7 @@ def test_they_are_divided_by_size_and_number(
     assert sizes(cut) == expected
     assert [message for parcel in cut for message in parcel.messages] == messages
     for parcel in cut:
-        assert isinstance(parcel.request, mm.Bundle) == (len(parcel.messages) > 1)
+        assert isinstance(parcel.request, msg.Bundle) == (len(parcel.messages) > 1)
 
 
 @given(st.lists(st.integers(0, 400), max_size=40), st.integers(100, 2_000), st.integers(1, 9))
@@ -73,72 +73,72 @@ def test_no_request_is_larger_than_it_may_be(lengths: list[int], bytes_max: int,
         assert together + ENVELOPE_BYTES > bytes_max or len(before.messages) == count_max
 
 
-def receive(request: mm.Bundle | mm.Ping, act: Callable[[mm.ToTaskManager], mm.Answer]) -> mm.Answer:
+def receive(request: msg.Bundle | msg.Ping, act: Callable[[msg.ToTaskManager], msg.Answer]) -> msg.Answer:
     """By wire, as a worker does it."""
     message = codec.decode_for_task_manager(codec.encode(request))
-    assert isinstance(message, mm.Bundle)
+    assert isinstance(message, msg.Bundle)
     answers = answer_each(message, lambda one: act(codec.decode_to_task_manager(one)))
     return codec.decode_answer(codec.encode(answers))
 
 
-def outcome(message: mm.ToTaskManager) -> mm.Answer:
-    assert isinstance(message, mm.Ping)
+def outcome(message: msg.ToTaskManager) -> msg.Answer:
+    assert isinstance(message, msg.Ping)
     match str(message.task_manager):
         case "refused":
-            return mm.Refused(reason="no", fenced=True)
+            return msg.Refused(reason="no", fenced=True)
         case "unreadable":
             raise ProtocolError("what is this")
         case "breaks":
             raise LookupError("on purpose")
         case "artifact":
-            return mm.Artifact(content=b"")
+            return msg.Artifact(content=b"")
         case _:
-            return mm.Ack()
+            return msg.Ack()
 
 
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
-        ("a", mm.Ack()),
-        ("refused", mm.Refused(reason="no", fenced=True)),
-        ("unreadable", mm.Broken(reason="what is this")),
-        ("breaks", mm.Broken(reason="LookupError: on purpose")),
-        ("artifact", mm.Broken(reason="Artifact is not an answer to a message of a bundle")),
+        ("a", msg.Ack()),
+        ("refused", msg.Refused(reason="no", fenced=True)),
+        ("unreadable", msg.Broken(reason="what is this")),
+        ("breaks", msg.Broken(reason="LookupError: on purpose")),
+        ("artifact", msg.Broken(reason="Artifact is not an answer to a message of a bundle")),
     ],
 )
-def test_each_has_its_own_answer_and_those_behind_it_are_acted_on(name: str, answer: mm.Answer) -> None:
-    acted: list[mm.ToTaskManager] = []
+def test_each_has_its_own_answer_and_those_behind_it_are_acted_on(name: str, answer: msg.Answer) -> None:
+    acted: list[msg.ToTaskManager] = []
 
-    def act(message: mm.ToTaskManager) -> mm.Answer:
+    def act(message: msg.ToTaskManager) -> msg.Answer:
         acted.append(message)
         return outcome(message)
 
     messages = [ping("first"), ping(name), ping("last")]
     [parcel] = parcels(messages)
-    assert parcel.answers(receive(parcel.request, act)) == (mm.Ack(), answer, mm.Ack())
+    assert parcel.answers(receive(parcel.request, act)) == (msg.Ack(), answer, msg.Ack())
     assert acted == messages
 
 
 def test_bytes_that_are_no_message_cost_none_of_the_others() -> None:
     good = msgspec.Raw(codec.encode(ping("a")))
-    cases = [b"\x80", codec.encode(mm.Ack()), codec.encode(mm.Bundle(messages=(good,)))]
+    cases = [b"\x80", codec.encode(msg.Ack()), codec.encode(msg.Bundle(messages=(good,)))]
     for bad in cases:
-        answers = receive(mm.Bundle(messages=(good, msgspec.Raw(bad), good)), outcome)
-        assert isinstance(answers, mm.Answers)
+        answers = receive(msg.Bundle(messages=(good, msgspec.Raw(bad), good)), outcome)
+        assert isinstance(answers, msg.Answers)
         first, middle, last = answers.answers
-        assert (first, last) == (mm.Ack(), mm.Ack())
-        assert isinstance(middle, mm.Broken)
+        assert (first, last) == (msg.Ack(), msg.Ack())
+        assert isinstance(middle, msg.Broken)
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        pytest.param(mm.Refused(reason="it ends"), (mm.Refused(reason="it ends"),) * 2, id="one for all"),
-        pytest.param(mm.Ack(), (mm.Ack(), mm.Ack()), id="of a receiver that looks no closer"),
+        pytest.param(msg.Refused(reason="it ends"), (msg.Refused(reason="it ends"),) * 2, id="one for all"),
+        pytest.param(msg.Ack(), (msg.Ack(), msg.Ack()), id="of a receiver that looks no closer"),
     ],
 )
 def test_an_answer_that_is_not_for_a_bundle_is_that_of_all(
-    answer: mm.Answer, expected: tuple[mm.Answer, ...]
+    answer: msg.Answer, expected: tuple[msg.Answer, ...]
 ) -> None:
     [parcel] = parcels([ping("a"), ping("b")])
     assert parcel.answers(answer) == expected
@@ -148,23 +148,23 @@ def test_an_answer_that_is_not_for_a_bundle_is_that_of_all(
 def test_too_few_or_too_many_answers_belong_to_nobody(count: int) -> None:
     [parcel] = parcels([ping("a"), ping("b")])
     with pytest.raises(ProtocolError, match=f"{count} answers to 2 messages"):
-        parcel.answers(mm.Answers(answers=(mm.Ack(),) * count))
+        parcel.answers(msg.Answers(answers=(msg.Ack(),) * count))
 
 
 def test_only_reports_come_to_a_master_in_bundles() -> None:
     """A bundle of requests for artifacts would have the master hold them all at once."""
-    report = mm.EndOfDataReached(attempt=ATTEMPT)
+    report = msg.EndOfDataReached(attempt=ATTEMPT)
     assert codec.decode_task_report(codec.encode(report)) == report
     with pytest.raises(ProtocolError, match="not a control message"):
-        codec.decode_task_report(codec.encode(mm.FetchArtifact(job=JobId("j"), sha256="0")))
+        codec.decode_task_report(codec.encode(msg.FetchArtifact(job=JobId("j"), sha256="0")))
 
 
 def test_a_bundle_of_more_than_the_limit_is_refused() -> None:
     one = msgspec.Raw(codec.encode(ping("a")))
-    full = mm.Bundle(messages=(one,) * BUNDLE_MESSAGES_MAX)
+    full = msg.Bundle(messages=(one,) * BUNDLE_MESSAGES_MAX)
     assert codec.decode_for_task_manager(codec.encode(full)) is not None
     with pytest.raises(ProtocolError, match="not a control message"):
-        codec.decode_for_task_manager(codec.encode(mm.Bundle(messages=(*full.messages, one))))
+        codec.decode_for_task_manager(codec.encode(msg.Bundle(messages=(*full.messages, one))))
     with pytest.raises(ProtocolError, match="limit"):
         codec.decode_for_job_manager(bytes(FRAME_BYTES_MAX + 1))
 

@@ -28,7 +28,7 @@ from unistream.base.ids import (
 from unistream.base.limits import FRAME_BYTES_MAX
 from unistream.model import codec
 from unistream.model import elements as el
-from unistream.model import messages as m
+from unistream.model import messages as msg
 from unistream.model.deployment import ChannelDescriptor, GateDescriptor, PartitionDescriptor, TaskDeployment
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobVertex, OperatorInfo, Ship, SourceInfo
@@ -57,7 +57,7 @@ INLINE = ListHandle(name="splits", mode=ListMode.SPLIT, count=2, inline=(b"\x00\
 IN_FILE = ListHandle(name="rules", mode=ListMode.BROADCAST, count=9, file=FILE)
 HANDLE = OperatorStateHandle(keyed=(KEYED,), lists=(INLINE, IN_FILE))
 SNAPSHOT = TaskSnapshot(operators={UID: HANDLE}, watermarks={UID: 1_700_000_000_000})
-SPLIT = m.Split(id="flights-0", data=b"\x93\x00\x01\x02")
+SPLIT = msg.Split(id="flights-0", data=b"\x93\x00\x01\x02")
 
 VERTEX = JobVertex(
     id=ATTEMPT.vertex,
@@ -112,17 +112,17 @@ DEPLOYMENT = TaskDeployment(
     config={"parallelism.default": "2"},
 )
 
-TO_TASK_MANAGER: list[m.ToTaskManager] = [
-    m.DeployTask(deployment=DEPLOYMENT),
-    m.CancelTask(attempt=ATTEMPT),
-    m.TriggerCheckpoint(
+TO_TASK_MANAGER: list[msg.ToTaskManager] = [
+    msg.DeployTask(deployment=DEPLOYMENT),
+    msg.CancelTask(attempt=ATTEMPT),
+    msg.TriggerCheckpoint(
         attempt=ATTEMPT,
         checkpoint_id=CheckpointId(2**62),
         timestamp_ms=-1,
         kind=el.SnapshotKind.TERMINATE,
         directory="memory://x/chk-1",
     ),
-    m.TriggerCheckpoint(
+    msg.TriggerCheckpoint(
         attempt=ATTEMPT,
         checkpoint_id=CheckpointId(4),
         timestamp_ms=5,
@@ -130,7 +130,7 @@ TO_TASK_MANAGER: list[m.ToTaskManager] = [
         directory="memory://x/savepoint-1",
         format=el.SavepointFormat.NATIVE,
     ),
-    m.TriggerCheckpoint(
+    msg.TriggerCheckpoint(
         attempt=ATTEMPT,
         checkpoint_id=CheckpointId(5),
         timestamp_ms=6,
@@ -139,22 +139,22 @@ TO_TASK_MANAGER: list[m.ToTaskManager] = [
         full=True,
         aligned=True,
     ),
-    m.CheckpointCompleted(attempt=ATTEMPT, checkpoint_id=CheckpointId(1), epoch=LeaderEpoch(2)),
-    m.CheckpointCompleted(
+    msg.CheckpointCompleted(attempt=ATTEMPT, checkpoint_id=CheckpointId(1), epoch=LeaderEpoch(2)),
+    msg.CheckpointCompleted(
         attempt=ATTEMPT,
         checkpoint_id=CheckpointId(1),
         epoch=LeaderEpoch(2),
         positions={UID: (SourcePositions(uid=UID, connector="kafka", name="t", offsets={"0": 2**40}),)},
     ),
-    m.CheckpointAborted(attempt=ATTEMPT, checkpoint_id=CheckpointId(1), latest_completed=None),
-    m.AssignSplits(attempt=ATTEMPT, splits=(SPLIT,), no_more=True),
-    m.ReleasePartitions(job=JobId("job"), partitions=((ATTEMPT, EdgeId("edge")),)),
-    m.Ping(task_manager=TaskManagerId("tm")),
-    m.ReleaseTaskManager(task_manager=TaskManagerId("tm"), reason=""),
+    msg.CheckpointAborted(attempt=ATTEMPT, checkpoint_id=CheckpointId(1), latest_completed=None),
+    msg.AssignSplits(attempt=ATTEMPT, splits=(SPLIT,), no_more=True),
+    msg.ReleasePartitions(job=JobId("job"), partitions=((ATTEMPT, EdgeId("edge")),)),
+    msg.Ping(task_manager=TaskManagerId("tm")),
+    msg.ReleaseTaskManager(task_manager=TaskManagerId("tm"), reason=""),
 ]
-TO_JOB_MANAGER: list[m.ToJobManager] = [
-    m.RegisterTaskManager(task_manager=TaskManagerId("tm"), address="a", slots=1, pid=2, host="h"),
-    m.RegisterTaskManager(
+TO_JOB_MANAGER: list[msg.ToJobManager] = [
+    msg.RegisterTaskManager(task_manager=TaskManagerId("tm"), address="a", slots=1, pid=2, host="h"),
+    msg.RegisterTaskManager(
         task_manager=TaskManagerId("tm"),
         address="a",
         slots=1,
@@ -162,39 +162,39 @@ TO_JOB_MANAGER: list[m.ToJobManager] = [
         host="h",
         hardware=MachineResources(cpu_cores=2, memory_bytes=2**40),
     ),
-    m.Heartbeat(task_manager=TaskManagerId("tm"), used={"network": 5}),
-    m.Heartbeat(
+    msg.Heartbeat(task_manager=TaskManagerId("tm"), used={"network": 5}),
+    msg.Heartbeat(
         task_manager=TaskManagerId("tm"),
-        metrics=((ATTEMPT, m.TaskMetrics(user={"late": 3})),),
+        metrics=((ATTEMPT, msg.TaskMetrics(user={"late": 3})),),
         stored=(JobId("job"),),
     ),
-    m.TaskStateChanged(
+    msg.TaskStateChanged(
         attempt=ATTEMPT,
         state="FAILED",
-        failure=m.TaskFailure(kind="ValueError", message="NUL \0 \u202e"),
-        metrics=m.TaskMetrics(records_out=2, user={"late": 3}),
+        failure=msg.TaskFailure(kind="ValueError", message="NUL \0 \u202e"),
+        metrics=msg.TaskMetrics(records_out=2, user={"late": 3}),
     ),
-    m.CheckpointAcked(attempt=ATTEMPT, checkpoint_id=CheckpointId(1), snapshot=SNAPSHOT, state_bytes=2**40),
-    m.CheckpointDeclined(attempt=ATTEMPT, checkpoint_id=CheckpointId(1), reason="why"),
-    m.EndOfDataReached(attempt=ATTEMPT),
-    m.SplitRequested(attempt=ATTEMPT),
-    m.StoredInputsRead(attempt=ATTEMPT),
-    m.CommitReported(attempt=ATTEMPT, sink_uid="out", checkpoint_id=CheckpointId(1), rows=0),
-    m.LogReported(
+    msg.CheckpointAcked(attempt=ATTEMPT, checkpoint_id=CheckpointId(1), snapshot=SNAPSHOT, state_bytes=2**40),
+    msg.CheckpointDeclined(attempt=ATTEMPT, checkpoint_id=CheckpointId(1), reason="why"),
+    msg.EndOfDataReached(attempt=ATTEMPT),
+    msg.SplitRequested(attempt=ATTEMPT),
+    msg.StoredInputsRead(attempt=ATTEMPT),
+    msg.CommitReported(attempt=ATTEMPT, sink_uid="out", checkpoint_id=CheckpointId(1), rows=0),
+    msg.LogReported(
         attempt=ATTEMPT,
         number=1,
-        lines=(m.LogLine(at_ms=1, level="INFO", logger="a.b", message="NUL \0 \u202e"),),
+        lines=(msg.LogLine(at_ms=1, level="INFO", logger="a.b", message="NUL \0 \u202e"),),
         dropped=3,
     ),
-    m.FetchArtifact(job=ATTEMPT.job, sha256="0f" * 32),
+    msg.FetchArtifact(job=ATTEMPT.job, sha256="0f" * 32),
 ]
-ANSWERS: list[m.Answer] = [
-    m.Ack(),
-    m.Registered(heartbeat_interval_ms=1_000, heartbeat_timeout_ms=5_000),
-    m.JobsOver(jobs=(JobId("job"),)),
-    m.Refused(reason="no"),
-    m.Artifact(content=bytes(range(256))),
-    m.Answers(answers=(m.Ack(), m.Refused(reason="no"), m.Broken(reason="why"))),
+ANSWERS: list[msg.Answer] = [
+    msg.Ack(),
+    msg.Registered(heartbeat_interval_ms=1_000, heartbeat_timeout_ms=5_000),
+    msg.JobsOver(jobs=(JobId("job"),)),
+    msg.Refused(reason="no"),
+    msg.Artifact(content=bytes(range(256))),
+    msg.Answers(answers=(msg.Ack(), msg.Refused(reason="no"), msg.Broken(reason="why"))),
 ]
 
 
@@ -203,23 +203,23 @@ def name_of(value: object) -> str:
 
 
 @pytest.mark.parametrize("message", TO_TASK_MANAGER, ids=name_of)
-def test_messages_to_a_task_manager_round_trip(message: m.ToTaskManager) -> None:
+def test_messages_to_a_task_manager_round_trip(message: msg.ToTaskManager) -> None:
     assert codec.decode_to_task_manager(codec.encode(message)) == message
 
 
 @pytest.mark.parametrize("message", TO_JOB_MANAGER, ids=name_of)
-def test_messages_to_the_job_manager_round_trip(message: m.ToJobManager) -> None:
+def test_messages_to_the_job_manager_round_trip(message: msg.ToJobManager) -> None:
     assert codec.decode_for_job_manager(codec.encode(message)) == message
 
 
 @pytest.mark.parametrize("message", ANSWERS, ids=name_of)
-def test_answers_round_trip(message: m.Answer) -> None:
+def test_answers_round_trip(message: msg.Answer) -> None:
     assert codec.decode_answer(codec.encode(message)) == message
 
 
 @pytest.mark.parametrize(
     ("union", "samples"),
-    [(m.ToTaskManager, TO_TASK_MANAGER), (m.ToJobManager, TO_JOB_MANAGER), (m.Answer, ANSWERS)],
+    [(msg.ToTaskManager, TO_TASK_MANAGER), (msg.ToJobManager, TO_JOB_MANAGER), (msg.Answer, ANSWERS)],
     ids=["to task manager", "to job manager", "answer"],
 )
 def test_no_message_is_left_out_here(union: object, samples: list[object]) -> None:
@@ -230,7 +230,7 @@ def test_a_message_for_the_other_side_is_refused() -> None:
     with pytest.raises(ProtocolError, match="not a control message"):
         codec.decode_to_task_manager(codec.encode(TO_JOB_MANAGER[0]))
     with pytest.raises(ProtocolError, match="not a control message"):
-        codec.decode_for_job_manager(codec.encode(m.Ack()))
+        codec.decode_for_job_manager(codec.encode(msg.Ack()))
 
 
 int64 = st.integers(-(2**63), 2**63 - 1)
@@ -336,11 +336,11 @@ def test_a_message_may_be_as_large_as_a_frame_and_no_larger(decode: Callable[[by
 
 
 def test_an_artifact_may_be_larger_than_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    large = m.Artifact(content=bytes(FRAME_BYTES_MAX + 1))
+    large = msg.Artifact(content=bytes(FRAME_BYTES_MAX + 1))
     assert codec.decode_answer(codec.encode(large)) == large
     monkeypatch.setattr(codec, "ARTIFACT_BYTES_MAX", -FRAME_BYTES_MAX)
     with pytest.raises(ProtocolError, match="limit 0 B"):
-        codec.decode_answer(codec.encode(m.Ack()))
+        codec.decode_answer(codec.encode(msg.Ack()))
 
 
 # --- manifests ------------------------------------------------------------------------------------

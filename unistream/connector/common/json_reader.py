@@ -23,32 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unistream.connector.common import json_codes as codes
 from unistream.connector.common.buffers import PADDING, Int64s, UInt8s, padded
-from unistream.connector.common.json_codes import (
-    ABSENT,
-    ANY,
-    ASCII,
-    BOOLEAN,
-    BY_PARSER,
-    COLUMN,
-    DATE,
-    FIELDS_REMEMBERED,
-    FLOAT,
-    GOOD,
-    INTEGER,
-    KIND,
-    MISSING,
-    NOT_UTF8,
-    NOTES,
-    NULL,
-    PARTS_REMEMBERED,
-    TEXT,
-    TIME,
-    TRAITS,
-    UNDECIDED,
-    VERDICT,
-    WIDE,
-)
 from unistream.connector.common.json_reasons import reasons_of
 from unistream.connector.common.json_undecided import UndecidedColumn, value_type
 from unistream.connector.common.machine_code import loops
@@ -111,7 +87,7 @@ class JsonReader:
         self._used = [used is None or name in used for name in schema.names] + [True] * len(raw)
         self._result = pa.schema([f for f, is_used in zip(schema, self._used, strict=False) if is_used])
         self._names, self._table = _table(self._schema, self._used)
-        self._kinds: list[int] = self._table[:, KIND].tolist()
+        self._kinds: list[int] = self._table[:, codes.KIND].tolist()
         self._undecided = [UndecidedColumn(field) for field in schema]
 
     @property
@@ -138,14 +114,14 @@ class JsonReader:
             lines.sizes,
             lines.states,
             lines.notes,
-            np.zeros(FIELDS_REMEMBERED * PARTS_REMEMBERED, np.int64),
+            np.zeros(codes.FIELDS_REMEMBERED * codes.PARTS_REMEMBERED, np.int64),
             np.empty(int(lengths.max(initial=0)) + PADDING, np.uint8),
         )
         arrays = [self._column(index, lines) for index in range(self._width)]
         for index, field in enumerate(self._schema):
             if not field.nullable:
-                lines.blame(lines.states[index] <= NULL, MISSING, index)
-        is_good = lines.notes[VERDICT] == GOOD
+                lines.blame(lines.states[index] <= codes.NULL, codes.MISSING, index)
+        is_good = lines.notes[codes.VERDICT] == codes.GOOD
         bad = np.flatnonzero(~is_good)
         nullable = pa.schema([field.with_nullable(True) for field in self._result])
         records = pa.RecordBatch.from_arrays(
@@ -166,23 +142,23 @@ class JsonReader:
         kind, used = self._kinds[index], self._used[index]
         target = self._schema.field(index).type
         states = found.states[index]
-        if kind == TEXT:
-            text = _text(target, found, index) if used or (states >= WIDE).any() else None
+        if kind == codes.TEXT:
+            text = _text(target, found, index) if used or (states >= codes.WIDE).any() else None
             return text if used else None
-        undecided = np.flatnonzero((states == UNDECIDED) & (found.notes[VERDICT] == GOOD))
+        undecided = np.flatnonzero((states == codes.UNDECIDED) & (found.notes[codes.VERDICT] == codes.GOOD))
         if len(undecided):
             places, sizes = found.values[index][undecided], found.sizes[index][undecided]
             parsed = self._undecided[index].parse(found.data, places, sizes)
             for place, reason in parsed.bad.items():
                 found.noted[int(undecided[place])] = reason
             bad = undecided[list(parsed.bad)]
-            found.notes[VERDICT, bad], found.notes[COLUMN, bad] = BY_PARSER, index
-            if kind == ANY:
+            found.notes[codes.VERDICT, bad], found.notes[codes.COLUMN, bad] = codes.BY_PARSER, index
+            if kind == codes.ANY:
                 return _placed(parsed.values, undecided, len(states)) if used else None
             found.values[index][undecided] = _bits(parsed.values)
         if not used:
             return None
-        return pa.nulls(len(states), target) if kind == ANY else _plain(target, kind, found, index)
+        return pa.nulls(len(states), target) if kind == codes.ANY else _plain(target, kind, found, index)
 
 
 class _ParsedLines:
@@ -192,22 +168,22 @@ class _ParsedLines:
         self.data = data
         self.values: Int64s = np.empty((columns, rows), np.int64)
         self.sizes: Int64s = np.empty((columns, rows), np.int64)
-        self.states: UInt8s = np.full((columns, rows), ABSENT, np.uint8)
-        self.notes: Int64s = np.empty((NOTES, rows), np.int64)
+        self.states: UInt8s = np.full((columns, rows), codes.ABSENT, np.uint8)
+        self.notes: Int64s = np.empty((codes.NOTES, rows), np.int64)
         self.noted: dict[int, str] = {}
 
     def text_at(self, index: int, rows: Any) -> tuple[Int64s, Int64s]:
         """Where the text of a column that is not read begins in the selected rows, and its bytes; -1: there
         is none."""
-        there = self.states[index][rows] == UNDECIDED
+        there = self.states[index][rows] == codes.UNDECIDED
         places, sizes = self.values[index][rows], self.sizes[index][rows]
         return np.where(there, places, 0), np.where(there, sizes, -1)
 
     def blame(self, rows: Any, verdict: int, column: int) -> None:
         """Makes the good ones of the selected rows bad."""
-        rows = rows & (self.notes[VERDICT] == GOOD)
-        self.notes[VERDICT, rows] = verdict
-        self.notes[COLUMN, rows] = column
+        rows = rows & (self.notes[codes.VERDICT] == codes.GOOD)
+        self.notes[codes.VERDICT, rows] = verdict
+        self.notes[codes.COLUMN, rows] = column
 
 
 def warm_up_json() -> None:
@@ -236,7 +212,7 @@ def _table(schema: pa.Schema, used: list[bool]) -> tuple[UInt8s, Int64s]:
         name = field.name.encode()
         rows.append([len(names), len(name), kind, most, least, digits, is_used])
         names += name
-    table = np.array(rows, np.uint64).reshape(-1, TRAITS).view(np.int64)
+    table = np.array(rows, np.uint64).reshape(-1, codes.TRAITS).view(np.int64)
     return padded(names), table
 
 
@@ -245,37 +221,37 @@ def _kind_of(kind: pa.DataType) -> tuple[int, int, int, int]:
     kind = value_type(kind)
     if pa.types.is_integer(kind):
         if pa.types.is_unsigned_integer(kind):
-            return INTEGER, 2**kind.bit_width - 1, 0, 0
-        return INTEGER, 2 ** (kind.bit_width - 1) - 1, 2 ** (kind.bit_width - 1), 0
+            return codes.INTEGER, 2**kind.bit_width - 1, 0, 0
+        return codes.INTEGER, 2 ** (kind.bit_width - 1) - 1, 2 ** (kind.bit_width - 1), 0
     if kind in _EXACT:
         most, power = _EXACT[kind]
-        return FLOAT, most, 0, power
+        return codes.FLOAT, most, 0, power
     if pa.types.is_boolean(kind):
-        return BOOLEAN, 0, 0, 0
+        return codes.BOOLEAN, 0, 0, 0
     if kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
-        return TEXT, 0, 0, 0
+        return codes.TEXT, 0, 0, 0
     if pa.types.is_timestamp(kind):
-        return TIME, 2**63 - 1, 2**63, _FRACTION_DIGITS[kind.unit]
+        return codes.TIME, 2**63 - 1, 2**63, _FRACTION_DIGITS[kind.unit]
     if kind == pa.date32():
-        return DATE, 2**31 - 1, 2**31, 0
-    return ANY, 0, 0, 0
+        return codes.DATE, 2**31 - 1, 2**31, 0
+    return codes.ANY, 0, 0, 0
 
 
 # --- columns --------------------------------------------------------------------------------------
 
 
 def _valid(states: UInt8s) -> pa.Buffer | None:
-    valid = states > NULL
+    valid = states > codes.NULL
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def _text(target: pa.DataType, found: _ParsedLines, index: int) -> pa.Array[Any]:
     states, sizes = found.states[index], found.sizes[index]
     bounds = np.zeros(len(states) + 1, np.int64)
-    text = np.empty(int(sizes[states >= ASCII].sum(dtype=np.int64)) + PADDING, np.uint8)
+    text = np.empty(int(sizes[states >= codes.ASCII].sum(dtype=np.int64)) + PADDING, np.uint8)
     _text_kernels().gather_text(found.data, found.values[index], sizes, states, bounds, text)
     kind = value_type(target)
-    if (states >= WIDE).any() and kind in (pa.string(), pa.large_string()):
+    if (states >= codes.WIDE).any() and kind in (pa.string(), pa.large_string()):
         _blame_text(text, bounds, found, index)
     large = kind in (pa.large_string(), pa.large_binary())
     if not large and bounds[-1] > np.iinfo(np.int32).max:
@@ -291,15 +267,15 @@ def _blame_text(text: UInt8s, bounds: Int64s, found: _ParsedLines, index: int) -
     _text_kernels().find_not_utf8(text, bounds, wrong)
     rows = wrong.astype(bool)
     if rows.any():
-        found.states[index][rows] = NULL
-        found.blame(rows, NOT_UTF8, index)
+        found.states[index][rows] = codes.NULL
+        found.blame(rows, codes.NOT_UTF8, index)
 
 
 def _plain(target: pa.DataType, kind: int, found: _ParsedLines, index: int) -> pa.Array[Any]:
     states, values = found.states[index], found.values[index]
     type_ = value_type(target)
     buffer: Any = values
-    if kind == BOOLEAN:
+    if kind == codes.BOOLEAN:
         buffer = np.packbits(values.astype(bool), bitorder="little")
     elif type_ == pa.float32():
         with np.errstate(over="ignore", invalid="ignore"):  # rows without a value have any

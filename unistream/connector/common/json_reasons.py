@@ -9,41 +9,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unistream.connector.common import json_codes as codes
 from unistream.connector.common.buffers import Int64s, UInt8s
-from unistream.connector.common.json_codes import (
-    BAD_ESCAPE,
-    BOOLEAN,
-    BY_PARSER,
-    BYTES,
-    COLUMN,
-    CONTROL_CHARACTER,
-    HALF_A_PAIR,
-    MISFIT,
-    MISSING,
-    NOT_AN_OBJECT,
-    NOT_UTF8,
-    OTHER_TYPE,
-    PLACE,
-    SYNTAX,
-    TEXT,
-    TRAILING,
-    TWICE,
-    VERDICT,
-)
 from unistream.connector.common.spans import binary_array
 
 _ALONE: Final = {
-    NOT_AN_OBJECT: "it is not a JSON object",
-    TRAILING: "it is not exactly one complete JSON object",
-    CONTROL_CHARACTER: "it has an unescaped control character in a string",
-    BAD_ESCAPE: "it has an escape in a string that JSON does not know",
-    HALF_A_PAIR: "it has half of a surrogate pair in a string",
-    SYNTAX: "it is not valid JSON",
+    codes.NOT_AN_OBJECT: "it is not a JSON object",
+    codes.TRAILING: "it is not exactly one complete JSON object",
+    codes.CONTROL_CHARACTER: "it has an unescaped control character in a string",
+    codes.BAD_ESCAPE: "it has an escape in a string that JSON does not know",
+    codes.HALF_A_PAIR: "it has half of a surrogate pair in a string",
+    codes.SYNTAX: "it is not valid JSON",
 }
 _OF_COLUMN: Final = {
-    TWICE: "field {name!r} comes twice",
-    NOT_UTF8: "field {name!r} has text that is not UTF-8",
-    MISSING: "field {name!r} is missing or null",
+    codes.TWICE: "field {name!r} comes twice",
+    codes.NOT_UTF8: "field {name!r} has text that is not UTF-8",
+    codes.MISSING: "field {name!r} is missing or null",
 }
 _JSON_TYPES: Final = ("number", "string", "boolean", "object", "array")
 _FIRST_BYTES: Final = np.zeros(256, np.uint8)
@@ -62,23 +43,23 @@ def reasons_of(  # noqa: PLR0917
     noted: Mapping[int, str],
 ) -> pa.Array[Any]:
     """One for each of the rows `bad`, by a loop over the kinds of reasons. `noted`: those of BY_PARSER."""
-    verdicts = notes[VERDICT, bad]
-    columns = np.where(verdicts >= TWICE, notes[COLUMN, bad], 0)
+    verdicts = notes[codes.VERDICT, bad]
+    columns = np.where(verdicts >= codes.TWICE, notes[codes.COLUMN, bad], 0)
     types = np.zeros(len(bad), np.int64)
-    others = verdicts == OTHER_TYPE
-    types[others] = _FIRST_BYTES[data[notes[PLACE, bad[others]]]]
+    others = verdicts == codes.OTHER_TYPE
+    types[others] = _FIRST_BYTES[data[notes[codes.PLACE, bad[others]]]]
     alike, groups = np.unique(np.stack([verdicts, columns, types]), axis=1, return_inverse=True)
     parts, places = [pa.array([], pa.large_string())], [np.empty(0, np.int64)]
     for group, (verdict, column, type_) in enumerate(alike.T.tolist()):
         rows = np.flatnonzero(groups.ravel() == group)
         places.append(rows)
-        if verdict == BY_PARSER:
+        if verdict == codes.BY_PARSER:
             parts.append(pa.array([noted[int(row)] for row in bad[rows]], pa.large_string()))
-        elif verdict == MISFIT:
+        elif verdict == codes.MISFIT:
             parts.append(_misfits(schema.field(column).type, data, notes, bad[rows]))
         else:
             field = schema.field(column) if len(schema) else None
-            text = _clause(verdict, field, kinds[column] if kinds else TEXT, type_)
+            text = _clause(verdict, field, kinds[column] if kinds else codes.TEXT, type_)
             parts.append(pa.repeat(pa.scalar(text, pa.large_string()), len(rows)))
     order = np.argsort(np.concatenate(places), kind="stable")
     return pa.concat_arrays(parts).take(pa.array(order)).cast(pa.string())
@@ -89,14 +70,14 @@ def _clause(verdict: int, field: pa.Field | None, kind: int, type_: int) -> str:
         return _ALONE[verdict]
     if verdict in _OF_COLUMN:
         return _OF_COLUMN[verdict].format(name=field.name)
-    needed = {TEXT: "string", BOOLEAN: "boolean"}.get(kind, "number")
+    needed = {codes.TEXT: "string", codes.BOOLEAN: "boolean"}.get(kind, "number")
     found = _JSON_TYPES[type_]
     return f"field {field.name!r} is of JSON type {found}, where the schema needs a {needed}"
 
 
 def _misfits(kind: pa.DataType, data: UInt8s, notes: Int64s, rows: Int64s) -> pa.Array[Any]:
     """The clauses for values that the column cannot have, such as ``'yesterday' is not a timestamp[ms]``."""
-    starts, sizes = notes[PLACE, rows], notes[BYTES, rows]
+    starts, sizes = notes[codes.PLACE, rows], notes[codes.BYTES, rows]
     quoted = (data[starts] == 0x22).astype(np.int64)
     starts, sizes = starts + quoted, np.minimum(sizes - 2 * quoted, _SHOWN)
     for _ in range(3):  # not in the middle of a character

@@ -26,21 +26,7 @@ from collections.abc import Mapping, Sequence
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, Unreachable
-from unistream.connector.common import (
-    ATTEMPTS_MAX,
-    CheckpointCommittables,
-    CommittedVersion,
-    Conflict,
-    StageFiles,
-    TargetCommitter,
-    TargetMemory,
-    Unknown,
-    check_staged,
-    number_of,
-    owner_number,
-    rewound,
-    uncommitted_elsewhere,
-)
+from unistream.connector import common
 from unistream.connector.delta.branch import (
     DeltaTarget,
     app_id,
@@ -78,10 +64,10 @@ from unistream.port.line import Followed
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitRequest, SinkContext
 
-Parts = Sequence[CheckpointCommittables[DeltaCommittable]]
+Parts = Sequence[common.CheckpointCommittables[DeltaCommittable]]
 
 
-class DeltaCommitter(TargetCommitter[DeltaSinkTable, DeltaCommittable]):
+class DeltaCommitter(common.TargetCommitter[DeltaSinkTable, DeltaCommittable]):
     """The one committer of a table sink.
 
     Args:
@@ -104,10 +90,10 @@ class DeltaCommitter(TargetCommitter[DeltaSinkTable, DeltaCommittable]):
         allow_rewind: bool,
         append_to_foreign: bool,
         storage_options: Mapping[str, str],
-        stage: StageFiles,
+        stage: common.StageFiles,
         auto_compact_files: int | None = None,
         tables: type[DeltaSinkTable] = DeltaSinkTable,
-        attempts: int = ATTEMPTS_MAX,
+        attempts: int = common.ATTEMPTS_MAX,
     ) -> None:
         super().__init__(f"table {table_uri}", attempts=attempts)
         self._uri = table_uri
@@ -125,7 +111,7 @@ class DeltaCommitter(TargetCommitter[DeltaSinkTable, DeltaCommittable]):
         self._table: DeltaSinkTable | None = None
         self._branch = 0
         self._rows = RowTotal()
-        self._memory = TargetMemory(DeltaTarget, "Delta", table_uri)
+        self._memory = common.TargetMemory(DeltaTarget, "Delta", table_uri)
 
     @property
     def connector(self) -> str:
@@ -204,25 +190,25 @@ class DeltaCommitter(TargetCommitter[DeltaSinkTable, DeltaCommittable]):
 
     def _commit(
         self, seen: DeltaSinkTable, permit: CommitPermit, newest: int, todo: Parts
-    ) -> CommittedVersion:
+    ) -> common.CommittedVersion:
         version = seen.version + 1
         try:
             crash_point("delta.before_append")
             self._write(seen, self._table_commit(seen, permit, newest, files_of(todo)), todo)
-        except (Unknown, OutcomeUnknown):
+        except (common.Unknown, OutcomeUnknown):
             self._table = None  # it may be inconsistent: load it again
             raise
         except Unreachable as error:
             if not self._is_staged(seen, todo):
-                raise Conflict(str(error)) from error
+                raise common.Conflict(str(error)) from error
             raise
         self._opened_line().committed(newest)
         crash_point("delta.appended")
-        writer = number_of(self._opened_line().writer(newest))
+        writer = common.number_of(self._opened_line().writer(newest))
         self._remember(seen, newest, writer, version=version)
         total = self._total(seen, version, todo)
         self._tidy_up(todo)
-        return CommittedVersion(version, total)
+        return common.CommittedVersion(version, total)
 
     def _found(self, seen: DeltaSinkTable, newest: int, attempted: Parts) -> int | None:
         self._remember(seen, newest, seen.transaction_version(writer_id(self._opened())))
@@ -309,9 +295,11 @@ class DeltaCommitter(TargetCommitter[DeltaSinkTable, DeltaCommittable]):
             f"; or bring the table back to checkpoint {restored}{back} and set "
             "on_rewind='allow_duplicates'; or set that alone and accept duplicates"
         )
-        return rewound(f"table {self._uri} (version {table.version})", context, last, choices)
+        return common.rewound(f"table {self._uri} (version {table.version})", context, last, choices)
 
-    def _todo(self, seen: DeltaSinkTable, parts: Parts) -> list[CheckpointCommittables[DeltaCommittable]]:
+    def _todo(
+        self, seen: DeltaSinkTable, parts: Parts
+    ) -> list[common.CheckpointCommittables[DeltaCommittable]]:
         """Raises Fenced if a newer branch has begun."""
         if self._last(seen, self._branch + 1) is not None:
             raise Fenced(
@@ -324,7 +312,9 @@ class DeltaCommitter(TargetCommitter[DeltaSinkTable, DeltaCommittable]):
         begun = (self._last(seen, self._branch) or 0) if self._branch else 0
         return [part for part in parts if part.checkpoint_id > begun or not self._is_in_former(seen, part)]
 
-    def _is_in_former(self, table: DeltaSinkTable, part: CheckpointCommittables[DeltaCommittable]) -> bool:
+    def _is_in_former(
+        self, table: DeltaSinkTable, part: common.CheckpointCommittables[DeltaCommittable]
+    ) -> bool:
         """What the snapshot before a rewind lists was committed before it. Files that are part of the table
         prove it; its transactions alone do not, since another job may have had a checkpoint of that number.
         Rows that were merged leave no file: staged ones are removed behind the commit, and those that are
@@ -338,7 +328,7 @@ class DeltaCommitter(TargetCommitter[DeltaSinkTable, DeltaCommittable]):
 
     def _check_staged(self, files: Sequence[DeltaFile]) -> None:
         hint = " (was the table vacuumed with a retention shorter than the outage?)"
-        check_staged(f"table {self._uri}", files, lambda file: self._stage.size(file.path), hint)
+        common.check_staged(f"table {self._uri}", files, lambda file: self._stage.size(file.path), hint)
 
     def _table_commit(
         self, table: DeltaSinkTable, permit: CommitPermit, checkpoint_id: int, files: Sequence[DeltaFile]
@@ -349,7 +339,7 @@ class DeltaCommitter(TargetCommitter[DeltaSinkTable, DeltaCommittable]):
         if permit.snapshot:
             metadata[SNAPSHOT_KEY] = permit.snapshot
         context, positions = self._opened(), () if self._branch else permit.positions
-        mine = owner_number(context.lineage, context.sink_uid)
+        mine = common.owner_number(context.lineage, context.sink_uid)
         return TableCommit(
             files=files,
             app_id=app_id(context, self._branch),
@@ -387,7 +377,7 @@ class DeltaCommitter(TargetCommitter[DeltaSinkTable, DeltaCommittable]):
         for _ in range(self._attempts):
             try:
                 table.append(note)
-            except (Conflict, Unknown) as error:
+            except (common.Conflict, common.Unknown) as error:
                 failure = error
             table.refresh()
             if self._last(table, branch) is not None:
@@ -402,7 +392,7 @@ class DeltaCommitter(TargetCommitter[DeltaSinkTable, DeltaCommittable]):
         for uri in {one.table_uri for one in staged} - {self._uri}:
             missing = self._not_in_former(uri, request.checkpoint_id)
             if missing is not None:
-                raise uncommitted_elsewhere(self._opened(), self._uri, uri, missing)
+                raise common.uncommitted_elsewhere(self._opened(), self._uri, uri, missing)
         return tuple(one for one in staged if one.table_uri == self._uri)
 
     def _not_in_former(self, uri: str, checkpoint_id: int) -> str | None:

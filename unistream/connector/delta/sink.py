@@ -13,15 +13,7 @@ from unistream.base.extras import require
 from unistream.base.limits import MIB
 from unistream.base.object_stores import delta_options
 from unistream.base.secrets import Secret, resolved_options
-from unistream.connector.common import (
-    KeyedSink,
-    OnRewind,
-    StageFiles,
-    check_condition,
-    check_key,
-    checked_upsert,
-    names_of,
-)
+from unistream.connector import common
 from unistream.connector.delta.row_check import DeltaRowCheck
 from unistream.connector.delta.schema import check_fits, check_rewritable, stored_schema
 from unistream.connector.delta.stage import decode_committable
@@ -38,7 +30,7 @@ Mode: TypeAlias = Literal["append", "upsert", "overwrite-partitions"]
 MODES: Final[tuple[Mode, ...]] = ("append", "upsert", "overwrite-partitions")
 
 
-class DeltaSink(KeyedSink):
+class DeltaSink(common.KeyedSink):
     """Writes the stream to a Delta table: one commit for each checkpoint, visible once it is complete.
 
     Args:
@@ -85,7 +77,7 @@ class DeltaSink(KeyedSink):
         key: str | Sequence[str] = (),
         delete_when: Expression | None = None,
         create: bool = True,
-        on_rewind: OnRewind = "refuse",
+        on_rewind: common.OnRewind = "refuse",
         on_foreign: OnForeign = "refuse",
         target_file_bytes: int = TARGET_FILE_BYTES,
         auto_compact_files: int | None = None,
@@ -95,7 +87,7 @@ class DeltaSink(KeyedSink):
     ) -> None:
         require("delta", "DeltaSink")
         super().__init__(
-            checked_upsert("a Delta sink", mode, MODES, key, delete_when),
+            common.checked_upsert("a Delta sink", mode, MODES, key, delete_when),
             on_rewind=on_rewind,
             on_foreign=on_foreign,
             target_file_bytes=target_file_bytes,
@@ -103,7 +95,7 @@ class DeltaSink(KeyedSink):
         self._delete_when = as_arrow(delete_when)
         self._overwrite = mode == "overwrite-partitions"
         self._table_uri = checked_uri(table_uri, "sink")
-        self._partition_by = names_of(partition_by)
+        self._partition_by = common.names_of(partition_by)
         self._create = create
         self._target_file_bytes = target_file_bytes
         self._auto_compact_files = _checked_files(auto_compact_files)
@@ -225,9 +217,9 @@ class DeltaSink(KeyedSink):
             auto_compact_files=self._auto_compact_files,
         )
 
-    def _stage(self) -> StageFiles:
+    def _stage(self) -> common.StageFiles:
         options = resolved_options("filesystem option", self._filesystem_options)
-        return StageFiles(self._table_uri, options, f"table {self._table_uri}")
+        return common.StageFiles(self._table_uri, options, f"table {self._table_uri}")
 
     def _resolved_storage_options(self) -> dict[str, str]:
         options: dict[str, str] = resolved_options("storage option", self._storage_options)
@@ -248,8 +240,8 @@ class DeltaSink(KeyedSink):
         """Checks the key and the condition of an upsert. Raises ConfigError: the table or the rows do not
         have them."""
         if self._upsert is not None:
-            check_key("a Delta table", self._upsert.key, stored, takes_bytes=False)
-        check_condition(self._delete_when, schema)
+            common.check_key("a Delta table", self._upsert.key, stored, takes_bytes=False)
+        common.check_condition(self._delete_when, schema)
 
     def _check_creatable(self) -> None:
         if not self._create:
@@ -285,7 +277,7 @@ def committer_of(committables: Sequence[bytes]) -> Committer:
         allow_rewind=False,
         append_to_foreign=False,
         storage_options=delta_options(staged.table_uri, {}),
-        stage=StageFiles(staged.table_uri, {}, f"table {staged.table_uri}"),
+        stage=common.StageFiles(staged.table_uri, {}, f"table {staged.table_uri}"),
     )
 
 

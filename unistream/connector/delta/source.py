@@ -14,22 +14,8 @@ from unistream.base.extras import require
 from unistream.base.limits import MIB
 from unistream.base.object_stores import delta_options
 from unistream.base.secrets import Secret, redacted, resolved_options
-from unistream.connector.common import (
-    At,
-    Filter,
-    RowFilter,
-    check_one_begin,
-    check_unbounded,
-    checked_columns,
-    checked_filter,
-    conditions_of_range,
-    discovery_options,
-    filter_columns,
-    groups_of,
-    plain_filter,
-    time_ms,
-    written_schema,
-)
+from unistream.connector import common
+from unistream.connector.common import At, Filter
 from unistream.connector.common.columns_by_id import plain_schema
 from unistream.connector.delta.column_mapping import NONE
 from unistream.connector.delta.source_read import DeltaSpec, delta_reader
@@ -113,21 +99,21 @@ class DeltaSource:
     ) -> None:
         require("delta", "DeltaSource")
         self._uri = checked_uri(table_uri, "source")
-        self._columns = None if columns is None else checked_columns("a Delta source", columns)
-        self._groups = groups_of(filter, "DeltaSource")
+        self._columns = None if columns is None else common.checked_columns("a Delta source", columns)
+        self._groups = common.groups_of(filter, "DeltaSource")
         starts = {"starting_version": starting_version, "starting_timestamp": starting_timestamp}
-        check_one_begin("a Delta source", {"version": version, "timestamp": timestamp} | starts)
-        check_unbounded(
+        common.check_one_begin("a Delta source", {"version": version, "timestamp": timestamp} | starts)
+        common.check_unbounded(
             "versions", bounded, starts | {"ignore_deletes": ignore_deletes, "ignore_changes": ignore_changes}
         )
         self._begin = {
             "bounded": bounded,
             "version": _checked_version("version", version),
-            "timestamp_ms": time_ms("timestamp", timestamp),
+            "timestamp_ms": common.time_ms("timestamp", timestamp),
             "starting_version": starting_version
             if starting_version == "latest"
             else _checked_version("starting_version", starting_version),
-            "starting_timestamp_ms": time_ms("starting_timestamp", starting_timestamp),
+            "starting_timestamp_ms": common.time_ms("starting_timestamp", starting_timestamp),
         }
         if split_bytes < 1 or (discovery_interval_ms < 1 and not bounded):
             raise ConfigError(
@@ -171,8 +157,8 @@ class DeltaSource:
         options = DeltaSourceOptions(
             table_uri=self._uri,
             start=msgspec.convert(self._begin, DeltaStart),
-            schema=written_schema(self._schemas()[1]),
-            filter=plain_filter(self._row_filter()),
+            schema=common.written_schema(self._schemas()[1]),
+            filter=common.plain_filter(self._row_filter()),
             mapping=self._mapping,
             split_bytes=self._split_bytes,
             storage_options=self._storage_options,
@@ -213,7 +199,7 @@ class DeltaSource:
         kind = self._schemas()[1].field(column).type
         if not pa.types.is_timestamp(kind):
             return self
-        inside = conditions_of_range(column, kind, range_)
+        inside = common.conditions_of_range(column, kind, range_)
         found = copy.copy(self)
         found._groups = [[*group, *inside] for group in self._groups or [[]]]
         found._found = None
@@ -223,7 +209,7 @@ class DeltaSource:
         """See `unistream.port.projection`."""
         found = copy.copy(self)
         schema, read = self._schemas()
-        needed = columns | set(filter_columns(self._row_filter()))
+        needed = columns | set(common.filter_columns(self._row_filter()))
         found._found = (
             pa.schema([field for field in schema if field.name in columns]),
             pa.schema([field for field in read if field.name in needed]),
@@ -240,8 +226,8 @@ class DeltaSource:
         options: dict[str, str] = resolved_options("storage option", self._storage_options)
         return delta_options(self._uri, options)
 
-    def _row_filter(self) -> RowFilter:
-        return checked_filter(self._groups, self._schemas()[1], f"table {self._uri}")
+    def _row_filter(self) -> common.RowFilter:
+        return common.checked_filter(self._groups, self._schemas()[1], f"table {self._uri}")
 
     def _schemas(self) -> tuple[pa.Schema, pa.Schema]:
         """The schemas of the rows, and of what is read for them with the columns of the filter; as
@@ -251,8 +237,8 @@ class DeltaSource:
 
             table = find_columns(self._uri, self._storage(), msgspec.convert(self._begin, DeltaStart))
             schema = selected_schema(table.facts, table.version, self._columns)
-            row_filter = checked_filter(self._groups, table.facts.schema, f"table {self._uri}")
-            others = [name for name in filter_columns(row_filter) if name not in schema.names]
+            row_filter = common.checked_filter(self._groups, table.facts.schema, f"table {self._uri}")
+            others = [name for name in common.filter_columns(row_filter) if name not in schema.names]
             read = selected_schema(table.facts, table.version, [*schema.names, *others])
             self._found, self._mapping = (schema, read), table.facts.mapping
         return self._found
@@ -268,7 +254,7 @@ def create_discovery(info: SourceInfo) -> SplitDiscovery:
     from unistream.connector.delta.source_discovery import DeltaDiscovery
     from unistream.connector.delta.source_start import DeltaSourceOptions
 
-    return DeltaDiscovery(discovery_options(info, DeltaSourceOptions, "Delta"), info)
+    return DeltaDiscovery(common.discovery_options(info, DeltaSourceOptions, "Delta"), info)
 
 
 # --- arguments ------------------------------------------------------------------------------------

@@ -18,24 +18,8 @@ import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.parquet_files import parquet_file
-from unistream.connector.common import (
-    DELETED,
-    RowChunk,
-    RowFilter,
-    SplitReader,
-    UnitRows,
-    arrow_scalar,
-    chunks,
-    decoded_split,
-    filtered_groups,
-    first_rows,
-    marks,
-    row_groups,
-    selected_groups,
-    selected_rows,
-    unpacked,
-    without_deleted,
-)
+from unistream.connector import common
+from unistream.connector.common import filtered_groups, row_groups, selected_groups
 from unistream.connector.common.columns_by_id import conformed, plain_schema, plain_type, stored_columns
 from unistream.connector.delta.column_mapping import NONE, identified_columns
 from unistream.connector.delta.source_split import DeltaSplit, encode_split, partition_value
@@ -57,20 +41,22 @@ class DeltaSpec:
     table_uri: str
     schema: pa.Schema
     read: pa.Schema
-    row_filter: RowFilter
+    row_filter: common.RowFilter
     mapping: str = NONE
     selection: Selection | None = None
 
 
-def delta_reader(spec: DeltaSpec, files: pa_fs.FileSystem) -> SplitReader[DeltaSplit]:
-    return SplitReader(
+def delta_reader(spec: DeltaSpec, files: pa_fs.FileSystem) -> common.SplitReader[DeltaSplit]:
+    return common.SplitReader(
         lambda split: decode(split, spec, files),
         encode_split,
-        lambda split: decoded_split(split, DeltaSplit, "Delta"),
+        lambda split: common.decoded_split(split, DeltaSplit, "Delta"),
     )
 
 
-def decode(split: DeltaSplit, spec: DeltaSpec, files: pa_fs.FileSystem) -> Iterator[RowChunk[DeltaSplit]]:
+def decode(
+    split: DeltaSplit, spec: DeltaSpec, files: pa_fs.FileSystem
+) -> Iterator[common.RowChunk[DeltaSplit]]:
     """The remaining rows of the split.
 
     Raises:
@@ -88,7 +74,7 @@ def decode(split: DeltaSplit, spec: DeltaSpec, files: pa_fs.FileSystem) -> Itera
             groups = _groups(parquet.metadata, split, spec.row_filter, stored)
             if all(held.name == name for name, held in stored.items()):  # else it is about other columns
                 groups = _selected(file, parquet.schema_arrow, groups, split, spec)
-            deleted, firsts = unpacked(split.deleted), first_rows(parquet.metadata)
+            deleted, firsts = common.unpacked(split.deleted), common.first_rows(parquet.metadata)
             units = (
                 replace(
                     unit,
@@ -96,10 +82,10 @@ def decode(split: DeltaSplit, spec: DeltaSpec, files: pa_fs.FileSystem) -> Itera
                 )
                 for unit in row_groups(parquet, groups, columns)
             )
-            for chunk in chunks(split, units):
-                rows = selected_rows(spec.row_filter, without_deleted(chunk.records))
+            for chunk in common.chunks(split, units):
+                rows = common.selected_rows(spec.row_filter, common.without_deleted(chunk.records))
                 if rows.num_rows:
-                    yield RowChunk(rows.select(spec.schema.names), chunk.next)
+                    yield common.RowChunk(rows.select(spec.schema.names), chunk.next)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # the storage; Arrow reports damaged pages as an OSError without a number
@@ -123,7 +109,7 @@ def _stored(where: str, found: pa.Schema, split: DeltaSplit, spec: DeltaSpec) ->
 
 
 def _groups(
-    metadata: pq.FileMetaData, split: DeltaSplit, row_filter: RowFilter, stored: Mapping[str, pa.Field]
+    metadata: pq.FileMetaData, split: DeltaSplit, row_filter: common.RowFilter, stored: Mapping[str, pa.Field]
 ) -> list[int]:
     kinds = {term.column: term.kind for group in row_filter for term in group}
     return filtered_groups(
@@ -146,7 +132,9 @@ def _selected(
     """The row groups that are left without those of which the pipeline drops all rows."""
     names = () if spec.selection is None else spec.selection.columns
     constants = {
-        name: arrow_scalar(partition_value(split.partition, field := spec.read.field(name)), field.type)
+        name: common.arrow_scalar(
+            partition_value(split.partition, field := spec.read.field(name)), field.type
+        )
         for name in names
         if name in split.partition and name in spec.read.names
     }
@@ -162,13 +150,13 @@ def _selected(
 
 
 def _marked(
-    table: pa.Table, unit: UnitRows, deleted: np.ndarray[Any, Any], firsts: np.ndarray[Any, Any]
+    table: pa.Table, unit: common.UnitRows, deleted: np.ndarray[Any, Any], firsts: np.ndarray[Any, Any]
 ) -> pa.Table:
     """The rows with a column that says which were deleted, if any was."""
     if not len(deleted):
         return table
-    found = marks(deleted, int(firsts[unit.at]) + unit.base, table.num_rows)
-    return table.append_column(DELETED, pa.array(found))
+    found = common.marks(deleted, int(firsts[unit.at]) + unit.base, table.num_rows)
+    return table.append_column(common.DELETED, pa.array(found))
 
 
 def _conform(
@@ -177,7 +165,7 @@ def _conform(
     """The columns of `spec.read`, in its order and types."""
     if spec.mapping != NONE:
         constants = {
-            field.name: arrow_scalar(partition_value(split.partition, field), plain_type(field.type))
+            field.name: common.arrow_scalar(partition_value(split.partition, field), plain_type(field.type))
             for field in spec.read
             if field.name in split.partition
         }
@@ -191,7 +179,7 @@ def _column(
 ) -> pa.ChunkedArray | pa.Array:
     if field.name in split.partition:
         value = partition_value(split.partition, field)
-        return pa.repeat(arrow_scalar(value, field.type), table.num_rows)
+        return pa.repeat(common.arrow_scalar(value, field.type), table.num_rows)
     if not is_present:
         if not field.nullable:
             raise ConfigError(f"file {split.path} has no column {field.name!r}, which may not be null")

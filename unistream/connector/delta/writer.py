@@ -11,21 +11,7 @@ import pyarrow.compute as pc
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.connector.common import (
-    PartitionBuffers,
-    PartitionKey,
-    StageFiles,
-    Upsert,
-    by_partition,
-    check_keys,
-    columns_text,
-    count_sent,
-    deletes,
-    overwrites_once,
-    partition_folder,
-    staged_name,
-    with_deletes,
-)
+from unistream.connector import common
 from unistream.connector.delta.schema import changed_in_partitions, stored_schema
 from unistream.connector.delta.stage import (
     DeltaCommittable,
@@ -57,9 +43,9 @@ class DeltaWriter:
         table_uri: str,
         partition_by: tuple[str, ...],
         target_file_bytes: int,
-        stage: StageFiles,
+        stage: common.StageFiles,
         create: bool,
-        upsert: Upsert | None = None,
+        upsert: common.Upsert | None = None,
         delete_when: pc.Expression | None = None,
         overwrite: bool = False,
     ) -> None:
@@ -75,24 +61,24 @@ class DeltaWriter:
         self._context: SinkContext | None = None
         self._source_schema: pa.Schema | None = None
         self._schema = pa.schema([])
-        self._buffers = PartitionBuffers[PartitionKey](target_file_bytes, self._write_out)
+        self._buffers = common.PartitionBuffers[common.PartitionKey](target_file_bytes, self._write_out)
         self._staged: list[DeltaFile] = []
 
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
         """The writer has no state: flushed rows are in committables, the others are replayed. Raises
         ConfigError: partitions cannot be overwritten by one checkpoint after the other."""
         if self._overwrite and context.checkpointing:
-            raise overwrites_once(f"table {self._table_uri}")
+            raise common.overwrites_once(f"table {self._table_uri}")
         self._context = context
 
     def write(self, batch: Batch) -> None:
         """Raises UserCodeError, naming the column, for values that the table cannot hold."""
         stored = self._stored(batch.records)
         if self._upsert is not None:
-            check_keys(f"table {self._table_uri}", self._upsert.key, stored)
+            common.check_keys(f"table {self._table_uri}", self._upsert.key, stored)
         if self._delete_when is not None:
-            stored = with_deletes(stored, deletes(self._delete_when, batch.records))
-        for key, records in by_partition(stored, self._folders):
+            stored = common.with_deletes(stored, common.deletes(self._delete_when, batch.records))
+        for key, records in common.by_partition(stored, self._folders):
             self._buffers.add(key, records)
 
     def flush(self, end_of_input: bool) -> None:
@@ -132,8 +118,8 @@ class DeltaWriter:
             stored = stored_schema(records.schema, self._partition_by)
             if self._source_schema is not None and not stored.equals(self._schema):
                 raise UserCodeError(
-                    f"table {self._table_uri}: the stream's schema changed from {columns_text(self._schema)} "
-                    f"to {columns_text(stored)}"
+                    f"table {self._table_uri}: the stream's schema changed from "
+                    f"{common.columns_text(self._schema)} to {common.columns_text(stored)}"
                 )
             self._source_schema, self._schema = records.schema, stored
         columns = [self._stored_column(records.column(i), field) for i, field in enumerate(self._schema)]
@@ -165,11 +151,11 @@ class DeltaWriter:
                 f"as {field.type}: {error}"
             ) from error
 
-    def _write_out(self, key: PartitionKey, batches: list[pa.RecordBatch]) -> None:
+    def _write_out(self, key: common.PartitionKey, batches: list[pa.RecordBatch]) -> None:
         schema = split_columns(self._schema, self._partition_by) if self._goes_in_whole else None
         table = pa.Table.from_batches(batches, schema)
         values = dict(zip(self._folders, key, strict=True))
-        path = partition_folder(values) + staged_name(self._opened())
+        path = common.partition_folder(values) + common.staged_name(self._opened())
         size, modified_ms = self._stage.write(path, lambda file: write_parquet(file, table))
         self._staged.append(
             DeltaFile(
@@ -182,7 +168,7 @@ class DeltaWriter:
             )
         )
         crash_point("delta.staged")
-        count_sent(self._opened().metrics, table.num_rows, size)
+        common.count_sent(self._opened().metrics, table.num_rows, size)
 
     def _opened(self) -> SinkContext:
         assert self._context is not None, "the writer is not open"

@@ -10,22 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.connector.common import (
-    AvroPlan,
-    Build,
-    Decoded,
-    Defaults,
-    NotOfIt,
-    ParsedSchema,
-    Types,
-    UnitRows,
-    UnknownSchema,
-    parsed,
-    planned,
-    read_as,
-    resolved_by_record,
-    unfit_fields,
-)
+from unistream.connector import common
 from unistream.connector.file.avro import (
     AvroHeader,
     Block,
@@ -51,7 +36,7 @@ def avro_schema(file: pa.NativeFile) -> str:
     return read_header(Window(file)).schema
 
 
-def avro_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[UnitRows]:
+def avro_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[common.UnitRows]:
     """
     Raises:
         ConfigError: it is no Avro file, or its fields are not those of the columns.
@@ -63,7 +48,7 @@ def avro_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> I
         for unit in units(blocks(window, header, split.start, split.stop, split.unit), spec.block_bytes):
             table = pa.Table.from_batches([rows.of(unit)])
             _check_times(unit, table, spec)
-            yield UnitRows(table, unit[0].at, 0, unit[-1].following)
+            yield common.UnitRows(table, unit[0].at, 0, unit[-1].following)
     except Damaged as damaged:
         raise UserCodeError(f"file {split.path}, {damaged}") from damaged
 
@@ -80,18 +65,18 @@ def _opened(path: str, columns: FileColumns, window: Window) -> tuple[AvroHeader
     except Damaged as damaged:
         raise ConfigError(f"file {path} is no Avro file: {damaged}") from damaged
     try:
-        writer = parsed(_NAMED, header.schema)
+        writer = common.parsed(_NAMED, header.schema)
         columns.check_not_in_file([one["name"] for one in writer.root["fields"]])
         decompressor(header.codec)
-        reader = parsed("schema=", spec.avro_schema) if spec.avro_schema else None
+        reader = common.parsed("schema=", spec.avro_schema) if spec.avro_schema else None
         resolve(writer, reader, spec.schema)
         wanted = pa.schema([spec.schema.field(name) for name in spec.names])
         return header, resolve(writer, reader, wanted)
-    except UnknownSchema as error:
+    except common.UnknownSchema as error:
         raise ConfigError(f"file {path}: {error}") from error
 
 
-def resolve(writer: ParsedSchema, reader: ParsedSchema | None, wanted: pa.Schema) -> AvroRows:
+def resolve(writer: common.ParsedSchema, reader: common.ParsedSchema | None, wanted: pa.Schema) -> AvroRows:
     """How records of `writer` become the columns that are wanted.
 
     Args:
@@ -110,42 +95,42 @@ def resolve(writer: ParsedSchema, reader: ParsedSchema | None, wanted: pa.Schema
         if field.name in written:
             continue
         if field.name not in reader_fields:
-            raise UnknownSchema(_lacks(field.name, written))
+            raise common.UnknownSchema(_lacks(field.name, written))
         if not written.keys().isdisjoint(reader_fields[field.name].get("aliases", ())):
             nested = True
         elif "default" in reader_fields[field.name]:
             absent.append(field)
         else:
-            raise UnknownSchema(
+            raise common.UnknownSchema(
                 f"it has no field {field.name!r}, which has no default in the schema that files are read by "
                 "(of the first file, or schema=)"
             )
     if reader is None or not (nested or absent):
-        return AvroRows(planned(writer, wanted), wanted, {})
+        return AvroRows(common.planned(writer, wanted), wanted, {})
     if nested:
-        return AvroRows(resolved_by_record(writer, reader, wanted), wanted, {})
-    defaults, kinds = Defaults(reader), read_as(reader, pa.schema(absent))
+        return AvroRows(common.resolved_by_record(writer, reader, wanted), wanted, {})
+    defaults, kinds = common.Defaults(reader), common.read_as(reader, pa.schema(absent))
     values = {
         one.name: pa.array([defaults.of(reader_fields[one.name])], kinds[one.name]).cast(one.type)
         for one in absent
     }
-    return AvroRows(planned(writer, wanted), wanted, values)
+    return AvroRows(common.planned(writer, wanted), wanted, values)
 
 
 def _lacking(
-    writer: ParsedSchema, written: Mapping[str, Any], wanted: pa.Schema, *, has_defaults: bool
+    writer: common.ParsedSchema, written: Mapping[str, Any], wanted: pa.Schema, *, has_defaults: bool
 ) -> bool:
     """Whether records inside of records lack a field. Raises UnknownSchema: a type does not fit, or there are
     no defaults."""
-    types, lacks = Types(writer), False
+    types, lacks = common.Types(writer), False
     for field in wanted:
         if field.name not in written:
             continue
-        for name, reason in unfit_fields(types, written[field.name], field.type, field.name):
+        for name, reason in common.unfit_fields(types, written[field.name], field.type, field.name):
             if reason:
-                raise UnknownSchema(f"field {name!r} of {writer.called} {reason}")
+                raise common.UnknownSchema(f"field {name!r} of {writer.called} {reason}")
             if not has_defaults:
-                raise UnknownSchema(_lacks(name, written))
+                raise common.UnknownSchema(_lacks(name, written))
             lacks = True
     return lacks
 
@@ -161,7 +146,7 @@ def _lacks(name: str, written: Iterable[str]) -> str:
 class AvroRows:
     """Makes the rows of one file. `values`: arrays of the one value of columns that it does not have."""
 
-    plan: AvroPlan
+    plan: common.AvroPlan
     wanted: pa.Schema
     values: dict[str, pa.Array]
 
@@ -169,8 +154,8 @@ class AvroRows:
         """The rows of some blocks. Raises Damaged: one is not of the file's schema."""
         others = {name: _repeating(value) for name, value in self.values.items()}
         try:
-            found: Decoded = self.plan.blocks(*as_one(unit), self.wanted, others)
-        except NotOfIt as wrong:
+            found: common.Decoded = self.plan.blocks(*as_one(unit), self.wanted, others)
+        except common.NotOfIt as wrong:
             reason = wrong.reason or "it is not one of the schema of the file, or the block ends elsewhere"
             raise Damaged(f"{row_in(unit, wrong.row)}: {reason}") from wrong
         if len(found.bad):
@@ -178,5 +163,5 @@ class AvroRows:
         return found.records
 
 
-def _repeating(value: pa.Array) -> Build:
+def _repeating(value: pa.Array) -> common.Build:
     return lambda low, high: value.take(pa.array(np.zeros(high - low, np.int64)))

@@ -30,17 +30,7 @@ from typing import Final, TypeVar
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, Unreachable
-from unistream.connector.common import (
-    CheckpointCommittables,
-    CommittedVersion,
-    Conflict,
-    TargetCommitter,
-    TargetMemory,
-    changed_target,
-    check_staged,
-    rewound,
-    uncommitted_elsewhere,
-)
+from unistream.connector import common
 from unistream.connector.file.line import FolderLine
 from unistream.connector.file.sink_parts import FileCommittable, PartFile, decode_committable, staging_owners
 from unistream.connector.file.sink_stage import RECORDS_KEPT, FileCommitRecord, FileStage, FileTarget
@@ -60,10 +50,10 @@ R = TypeVar("R")
 _log = logging.getLogger(__name__)
 
 
-Parts = Sequence[CheckpointCommittables[FileCommittable]]
+Parts = Sequence[common.CheckpointCommittables[FileCommittable]]
 
 
-class FileSinkCommitter(TargetCommitter[tuple[int, FileCommitRecord | None], FileCommittable]):
+class FileSinkCommitter(common.TargetCommitter[tuple[int, FileCommitRecord | None], FileCommittable]):
     """The one committer of a file sink."""
 
     def __init__(self, *, root: str, stage: FileStage, allow_rewind: bool, append_to_foreign: bool) -> None:
@@ -73,7 +63,7 @@ class FileSinkCommitter(TargetCommitter[tuple[int, FileCommitRecord | None], Fil
         self._allow_rewind = allow_rewind
         self._append_to_foreign = append_to_foreign
         self._line: FolderLine | None = None
-        self._memory = TargetMemory(FileTarget, "file", root)
+        self._memory = common.TargetMemory(FileTarget, "file", root)
 
     @property
     def connector(self) -> str:
@@ -98,7 +88,7 @@ class FileSinkCommitter(TargetCommitter[tuple[int, FileCommitRecord | None], Fil
         rewinds = newest is not None and newest.checkpoint_id > context.committed_max
         if newest is not None and rewinds and not self._allow_rewind:
             choices = ", or set on_rewind='allow_duplicates'"
-            raise rewound(self._where, context, newest.checkpoint_id, choices)
+            raise common.rewound(self._where, context, newest.checkpoint_id, choices)
         if not rewinds:
             self._check_line(newest)
         if newest is not None:
@@ -122,21 +112,21 @@ class FileSinkCommitter(TargetCommitter[tuple[int, FileCommitRecord | None], Fil
 
     def _todo(
         self, seen: tuple[int, FileCommitRecord | None], parts: Parts
-    ) -> list[CheckpointCommittables[FileCommittable]]:
+    ) -> list[common.CheckpointCommittables[FileCommittable]]:
         last = 0 if seen[1] is None else seen[1].checkpoint_id
         return [part for part in parts if part.checkpoint_id > last]
 
     def _check(self, seen: tuple[int, FileCommitRecord | None], todo: Parts) -> None:
         files = _files(todo)
         sizes = dict(zip(files, self._each(self._size, files), strict=True))
-        check_staged(self._where, files, sizes.get, _HINT if self._stage.has_uploads else "")
+        common.check_staged(self._where, files, sizes.get, _HINT if self._stage.has_uploads else "")
 
     def _has_moved(self, seen: tuple[int, FileCommitRecord | None]) -> bool:
         return self._newest()[0] != seen[0]
 
     def _commit(
         self, seen: tuple[int, FileCommitRecord | None], permit: CommitPermit, newest: int, todo: Parts
-    ) -> CommittedVersion:
+    ) -> common.CommittedVersion:
         context, number = self._opened(), seen[0] + 1
         decided = FileCommitRecord(
             checkpoint_id=newest,
@@ -148,7 +138,7 @@ class FileSinkCommitter(TargetCommitter[tuple[int, FileCommitRecord | None], Fil
         )
         crash_point("file.before_record")
         if not self._decide(number, decided):
-            raise Conflict(f"{self._where}: another attempt has made record {number}")
+            raise common.Conflict(f"{self._where}: another attempt has made record {number}")
         crash_point("file.recorded")
         self._opened_line().committed(newest)
         self._remember(newest, decided.job)
@@ -156,7 +146,7 @@ class FileSinkCommitter(TargetCommitter[tuple[int, FileCommitRecord | None], Fil
         self._remove_losers()
         numbers = self._stage.numbers(context.lineage, context.sink_uid)
         self._stage.forget(context.lineage, context.sink_uid, numbers[:-RECORDS_KEPT])
-        return CommittedVersion()
+        return common.CommittedVersion()
 
     def _found(self, seen: tuple[int, FileCommitRecord | None], newest: int, attempted: Parts) -> None:
         number, record = seen
@@ -175,7 +165,7 @@ class FileSinkCommitter(TargetCommitter[tuple[int, FileCommitRecord | None], Fil
         if target is not None and last < target.checkpoint_id:
             folder = self._stage.records_folder(context.lineage, context.sink_uid)
             now = f"has the record of checkpoint {last} only" if newest else "has no record of this sink now"
-            raise changed_target(
+            raise common.changed_target(
                 self._where,
                 context,
                 f"had committed up to checkpoint {target.checkpoint_id}",
@@ -254,7 +244,7 @@ class FileSinkCommitter(TargetCommitter[tuple[int, FileCommitRecord | None], Fil
         for root in {one.root for one in staged} - {self._root}:
             if not self._is_in_former(root, request.checkpoint_id):
                 why = "it is not known to be committed"
-                raise uncommitted_elsewhere(self._opened(), self._root, root, why)
+                raise common.uncommitted_elsewhere(self._opened(), self._root, root, why)
         return tuple(one for one in staged if one.root == self._root and one.files)
 
     def _is_in_former(self, root: str, checkpoint_id: int) -> bool:

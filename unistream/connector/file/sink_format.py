@@ -17,15 +17,7 @@ import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.parquet_files import parquet_file
-from unistream.connector.common import (
-    by_values,
-    folder_misfit,
-    folder_name,
-    json_lines,
-    sample,
-    value_folder,
-    value_text,
-)
+from unistream.connector import common
 from unistream.connector.file.sink_csv import read_again, write_csv
 from unistream.model.elements import Batch
 
@@ -70,8 +62,8 @@ class BucketAssigner:
             return [(self._folder(()), batch.records)]
         rest = batch.records.drop_columns(list(self.columns))
         return [
-            (self._folder(tuple(value_text(column[row].as_py()) for column in columns)), rows)
-            for row, rows in by_values(rest, columns)
+            (self._folder(tuple(common.value_text(column[row].as_py()) for column in columns)), rows)
+            for row, rows in common.by_values(rest, columns)
         ]
 
     def check(self, schema: pa.Schema) -> None:
@@ -109,11 +101,11 @@ class BucketAssigner:
                     f"file sink: readers pass over folders of the column {name!r} of partition_by, as their "
                     "names begin with '.' or '_' or name no column; rename it before the sink"
                 )
-            if (why := folder_misfit(name, "1")) is not None:
+            if (why := common.folder_misfit(name, "1")) is not None:
                 raise ConfigError(
                     f"file sink: no value of partition_by fits: {why}; rename it before the sink"
                 )
-            if folder_name(name) != name:
+            if common.folder_name(name) != name:
                 raise ConfigError(
                     f"file sink: column {name!r} of partition_by has a name that folders spell otherwise and "
                     "not all readers take back; rename it before the sink"
@@ -138,9 +130,9 @@ class BucketAssigner:
     def _folder(self, key: tuple[str | None, ...]) -> str:
         folder = ""
         for column, value in zip(self.columns, key, strict=False):
-            if (why := folder_misfit(column, value)) is not None:
+            if (why := common.folder_misfit(column, value)) is not None:
                 raise UserCodeError(f"file sink: {why}; replace it before the sink, or use another column")
-            folder += value_folder(column, value)
+            folder += common.value_folder(column, value)
         return folder if self._time_format is None else f"{folder}{str(key[-1]).strip('/')}/"
 
 
@@ -157,7 +149,7 @@ def write_table(
         write_csv(table, file)
         return
     for batch in table.to_batches(JSON_CHUNK_ROWS):
-        file.write(json_lines(batch))
+        file.write(common.json_lines(batch))
 
 
 # --- does a column fit? -----------------------------------------------------------------------------
@@ -169,7 +161,7 @@ def _other(column: pa.Field) -> str:
 
 
 def _try(buckets: BucketAssigner, column: pa.Field, what: str) -> None:
-    row = pa.record_batch([sample(column.type), pa.array([0])], names=[column.name, _other(column)])
+    row = pa.record_batch([common.sample(column.type), pa.array([0])], names=[column.name, _other(column)])
     try:
         buckets.split(Batch(row))
     except _REFUSALS as error:
@@ -187,8 +179,8 @@ def _check_folders(column: pa.Field) -> None:
             "to text before the sink, or use another column"
         )
     _try(BucketAssigner((column.name,), None, None), column, "whose values cannot name folders")
-    first, second = (sample(column.type, number)[0].as_py() for number in (0, 1))
-    if first != second and value_text(first) == value_text(second):
+    first, second = (common.sample(column.type, number)[0].as_py() for number in (0, 1))
+    if first != second and common.value_text(first) == common.value_text(second):
         raise ConfigError(
             f"file sink: column {column.name!r} is {column.type}, whose smallest unit is lost in the name of "
             "a folder; cast it before the sink, or use another column"
@@ -213,7 +205,7 @@ def check_schema(schema: pa.Schema, file_format: Format, buckets: BucketAssigner
 
 def misfit(type_: pa.DataType, file_format: Format) -> str | None:
     """Why files of that format cannot hold values of that type, as a clause; None: they can."""
-    values = sample(type_, 0), sample(type_, 1)
+    values = common.sample(type_, 0), common.sample(type_, 1)
     try:
         first, second = (_found(value, file_format) for value in values)
     except _REFUSALS as error:

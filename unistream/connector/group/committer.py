@@ -25,17 +25,7 @@ from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.connector.catalogue import committer_of as member_of
 from unistream.connector.common import decode_formatted
 from unistream.connector.group.logs import log_of
-from unistream.port.group import (
-    GroupCommit,
-    GroupLog,
-    GroupOptions,
-    JoinsGroup,
-    SharesTransaction,
-    TableVersion,
-    check_log,
-    decode_member,
-    next_record,
-)
+from unistream.port import group
 from unistream.port.line import writer_of
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import (
@@ -58,7 +48,7 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     """What every snapshot has of a group: what is certainly committed. `members`: the states of their
     committers."""
 
-    tables: dict[str, TableVersion] = {}
+    tables: dict[str, group.TableVersion] = {}
     members: dict[str, list[bytes]] = {}
     format: int = 1
 
@@ -84,10 +74,10 @@ class GroupCommitter:
 
     is_sole = True
 
-    def __init__(self, options: GroupOptions, members: Mapping[OperatorUid, Committer]) -> None:
+    def __init__(self, options: group.GroupOptions, members: Mapping[OperatorUid, Committer]) -> None:
         self._options = options
         self._members = dict(members)
-        self._tables: dict[str, TableVersion] = {}
+        self._tables: dict[str, group.TableVersion] = {}
         self._seen = 0  # number of the newest record that is not a surprise
         self._context: SinkContext | None = None
         self._opened_members: list[Committer] = []
@@ -117,7 +107,7 @@ class GroupCommitter:
         self._context = context
         with closing(log_of(self._options, self._members.values())) as log:
             newest = log.newest()
-        check_log(self._options, newest, context)
+        group.check_log(self._options, newest, context)
         self._seen = 0 if newest is None else newest.number
         for uid, committer in self._members.items():
             self._opened_members.append(committer)
@@ -138,7 +128,7 @@ class GroupCommitter:
         newest = max(request.checkpoint_id for request in requests)
         permit.require(self._opened.lineage, newest)
         work = self._divided(requests)
-        with_versions = [one for one in work if not isinstance(one.committer, SharesTransaction)]
+        with_versions = [one for one in work if not isinstance(one.committer, group.SharesTransaction)]
         results: dict[OperatorUid, CommitResult] = {}
         retry: CommitResult | None = None
         for member, result in zip(with_versions, _all_committed(permit, with_versions), strict=True):
@@ -148,7 +138,7 @@ class GroupCommitter:
                 results[member.uid] = self._done(member, result)
         if retry is not None:
             return retry
-        shared = [one for one in self._members.values() if isinstance(one, SharesTransaction)]
+        shared = [one for one in self._members.values() if isinstance(one, group.SharesTransaction)]
         if shared:
             results |= self._in_transaction(shared[0], permit, work, newest)
         else:
@@ -165,7 +155,7 @@ class GroupCommitter:
 
     def _in_transaction(
         self,
-        leader: SharesTransaction,
+        leader: group.SharesTransaction,
         permit: CommitPermit,
         work: Sequence[_Member],
         newest: CheckpointId,
@@ -176,14 +166,14 @@ class GroupCommitter:
             ends = [
                 (member, transaction.commit(member.committer, permit, member.requests))
                 for member in work
-                if isinstance(member.committer, SharesTransaction)
+                if isinstance(member.committer, group.SharesTransaction)
             ]
             self._record(log, newest)
         return {member.uid: self._done(member, end()) for member, end in ends}
 
-    def _record(self, log: GroupLog, checkpoint: CheckpointId) -> None:
+    def _record(self, log: group.GroupLog, checkpoint: CheckpointId) -> None:
         context = self._opened
-        mine = GroupCommit(
+        mine = group.GroupCommit(
             group=self._options.name,
             number=0,
             lineage=context.lineage,
@@ -198,7 +188,7 @@ class GroupCommitter:
             if newest is not None and newest.lineage != context.lineage:
                 self._tables = self._with_others(newest)
                 mine = msgspec.structs.replace(mine, tables=dict(self._tables))
-            record = next_record(newest, seen=self._seen, mine=mine, predecessor=context.predecessor)
+            record = group.next_record(newest, seen=self._seen, mine=mine, predecessor=context.predecessor)
             if record is None:
                 assert newest is not None, "it is there"
                 self._seen = newest.number
@@ -208,13 +198,13 @@ class GroupCommitter:
                 return
         raise Unreachable(f"commit group {self._options.name!r}: others write its log at the same time")
 
-    def _with_others(self, newest: GroupCommit) -> dict[str, TableVersion]:
+    def _with_others(self, newest: group.GroupCommit) -> dict[str, group.TableVersion]:
         """The newest versions: another line of jobs has named some that may be behind those of this one, or
         before them, and readers never see less than before."""
         found = {
             uid: committer.newest_version()
             for uid, committer in self._members.items()
-            if isinstance(committer, JoinsGroup)
+            if isinstance(committer, group.JoinsGroup)
         }
         return (
             newest.tables | self._tables | {uid: table for uid, table in found.items() if table is not None}
@@ -238,7 +228,7 @@ class GroupCommitter:
         found: dict[str, dict[CheckpointId, list[bytes]]] = {}
         for request in requests:
             for payload in request.committables:
-                one = decode_member(payload)
+                one = group.decode_member(payload)
                 found.setdefault(one.sink_uid, {}).setdefault(request.checkpoint_id, []).append(one.payload)
         for uid in found.keys() - self._members.keys():
             raise ConfigError(
@@ -270,7 +260,7 @@ def committer_of(committables: Sequence[bytes]) -> GroupCommitter:
         ConfigError: a member can only be committed by the pipeline.
         CorruptSnapshot: a committable cannot be read.
     """
-    found = [decode_member(one) for one in committables]
+    found = [group.decode_member(one) for one in committables]
     members: dict[OperatorUid, Committer] = {}
     for uid in dict.fromkeys(one.sink_uid for one in found):
         mine = [one for one in found if one.sink_uid == uid]
@@ -302,8 +292,8 @@ def _joint(member: _Member) -> Callable[[CommitPermit, Sequence[CommitRequest]],
     return member.committer.commit_all
 
 
-def _table_of(committer: Committer) -> TableVersion | None:
-    return committer.table_version() if isinstance(committer, JoinsGroup) else None
+def _table_of(committer: Committer) -> group.TableVersion | None:
+    return committer.table_version() if isinstance(committer, group.JoinsGroup) else None
 
 
 def _summed(results: Mapping[OperatorUid, CommitResult]) -> CommitResult:

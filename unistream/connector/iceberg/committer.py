@@ -26,19 +26,7 @@ from typing import Any, Final
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, Fenced, Unreachable
-from unistream.connector.common import (
-    ATTEMPTS_MAX,
-    CheckpointCommittables,
-    CommittedVersion,
-    Conflict,
-    TargetCommitter,
-    TargetMemory,
-    Unknown,
-    check_staged,
-    owner_number,
-    rewound,
-    uncommitted_elsewhere,
-)
+from unistream.connector import common
 from unistream.connector.iceberg.catalog import TableAddress, answering
 from unistream.connector.iceberg.former import not_in_former
 from unistream.connector.iceberg.line import IcebergLine, IcebergTarget, check_target
@@ -77,10 +65,10 @@ from unistream.port.sink import CommitRequest, SinkContext
 LOOKUPS_MAX: Final = 16  # of staged files at a time; an object store answers each in some 20 ms
 
 
-Parts = Sequence[CheckpointCommittables[IcebergCommittable]]
+Parts = Sequence[common.CheckpointCommittables[IcebergCommittable]]
 
 
-class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable]):
+class IcebergCommitter(common.TargetCommitter[tuple[Any, Records], IcebergCommittable]):
     """The one committer of a table sink.
 
     Args:
@@ -100,7 +88,7 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         append_to_foreign: bool,
         target_file_bytes: int = TARGET_FILE_BYTES,
         tables: type[IcebergSinkTable] = IcebergSinkTable,
-        attempts: int = ATTEMPTS_MAX,
+        attempts: int = common.ATTEMPTS_MAX,
     ) -> None:
         super().__init__(f"table {address.table}", attempts=attempts)
         self._address = address
@@ -114,7 +102,7 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         self._rewinds = 0
         self._refused: PreparedSnapshot | None = None  # whose commit met a conflict
         self._keyed: UpsertRows | None = None  # of the commit that is being made
-        self._memory: TargetMemory[IcebergTarget] | None = None
+        self._memory: common.TargetMemory[IcebergTarget] | None = None
 
     @property
     def connector(self) -> str:
@@ -187,14 +175,14 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
 
     def _commit(
         self, seen: tuple[Any, Records], permit: CommitPermit, newest: int, todo: Parts
-    ) -> CommittedVersion:
+    ) -> common.CommittedVersion:
         table, found = seen
         recorded = self._recorded(found, permit.snapshot, newest)
         self._append(table, found, recorded, todo, permit)
         self._opened_line().committed(newest)
         self._remember(recorded)
         self._tidy_up(todo)
-        return CommittedVersion(recorded.version, self._total())
+        return common.CommittedVersion(recorded.version, self._total())
 
     def _found(self, seen: tuple[Any, Records], newest: int, attempted: Parts) -> int | None:
         _, found = seen
@@ -237,10 +225,10 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         assert self._lake is not None, "the committer is open"
         try:
             self._lake.commit(snapshot.updates, snapshot.requirements)
-        except Conflict:
+        except common.Conflict:
             self._refused = snapshot
             raise
-        except Unknown:
+        except common.Unknown:
             if self._keyed is not None:
                 self._keyed.keep()
             raise
@@ -264,7 +252,7 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
             upserted = self._keyed.on(table)
         except ConfigError as error:
             if self._has_moved((table, known)):  # files of the former head may be gone
-                raise Conflict(str(error)) from error
+                raise common.Conflict(str(error)) from error
             raise
         crash_point("iceberg.rewritten")
         return [upserted.instead_of(ordered)], upserted.removed
@@ -323,7 +311,7 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
 
     def _todo(
         self, seen: tuple[Any, Records], parts: Parts
-    ) -> list[CheckpointCommittables[IcebergCommittable]]:
+    ) -> list[common.CheckpointCommittables[IcebergCommittable]]:
         """Raises Fenced if a rewind has been made since this committer opened."""
         table, commit_records = seen
         last = self._own(commit_records)
@@ -369,7 +357,7 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
 
         with answering(self._where, "looking for staged files"), ThreadPoolExecutor(LOOKUPS_MAX) as pool:
             sizes = dict(zip((file.path for file in files), pool.map(size_of, files), strict=True))
-            check_staged(self._where, files, lambda file: sizes[file.path], hint)
+            common.check_staged(self._where, files, lambda file: sizes[file.path], hint)
 
     def _recorded(
         self, found: Records, snapshot: str, checkpoint_id: int, *, begun: bool = False
@@ -397,7 +385,7 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         positions = () if self._rewinds else permit.positions
         if positions:
             summary[POSITIONS_KEY] = encode_positions(positions)
-        mine = owner_number(recorded.lineage, recorded.sink_uid)
+        mine = common.owner_number(recorded.lineage, recorded.sink_uid)
         return summary, owner_properties(table.properties, positions, mine)
 
     # --- rewinds ------------------------------------------------------------------------------------
@@ -415,7 +403,9 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
             f"; or roll the table back to checkpoint {restored}{back} and set on_rewind='allow_duplicates'; "
             "or set that alone and accept duplicates"
         )
-        return rewound(f"{self._where} (snapshot {last.version})", self._opened(), last.checkpoint, choices)
+        return common.rewound(
+            f"{self._where} (snapshot {last.version})", self._opened(), last.checkpoint, choices
+        )
 
     def _begin_again(self, last: IcebergCommitRecord) -> None:
         """Records in the table that the sink begins again behind a rewind. Idempotent: after a conflict or an
@@ -438,7 +428,7 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
                     (),
                     None,
                 )
-            except (Conflict, Unknown) as error:
+            except (common.Conflict, common.Unknown) as error:
                 failure = str(error)
             else:
                 return
@@ -476,9 +466,9 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         )
 
     @property
-    def _remembered(self) -> TargetMemory[IcebergTarget]:
+    def _remembered(self) -> common.TargetMemory[IcebergTarget]:
         if self._memory is None:  # the address may refer to a variable of the worker
-            self._memory = TargetMemory(IcebergTarget, "Iceberg", self._address.text)
+            self._memory = common.TargetMemory(IcebergTarget, "Iceberg", self._address.text)
         return self._memory
 
     def _staged_here(self, request: CommitRequest) -> tuple[IcebergCommittable, ...]:
@@ -494,7 +484,7 @@ class IcebergCommitter(TargetCommitter[tuple[Any, Records], IcebergCommittable])
         for one in {one.address: one for one in staged if one not in own}.values():
             missing = not_in_former(self._tables, one, self._address, context, request.checkpoint_id)
             if missing is not None:
-                raise uncommitted_elsewhere(context, self._address.text, one.address, missing)
+                raise common.uncommitted_elsewhere(context, self._address.text, one.address, missing)
         return tuple(own)
 
     # --- small parts --------------------------------------------------------------------------------

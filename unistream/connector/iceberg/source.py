@@ -13,22 +13,8 @@ from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.limits import MIB
 from unistream.base.secrets import Secret
-from unistream.connector.common import (
-    At,
-    Filter,
-    RowFilter,
-    check_one_begin,
-    check_unbounded,
-    checked_columns,
-    checked_filter,
-    conditions_of_range,
-    discovery_options,
-    filter_columns,
-    groups_of,
-    plain_filter,
-    time_ms,
-    written_schema,
-)
+from unistream.connector import common
+from unistream.connector.common import At, Filter
 from unistream.connector.iceberg.catalog import checked_address, lineage_of
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset
@@ -130,8 +116,8 @@ class IcebergSource:
     ) -> None:
         require("iceberg", "IcebergSource")
         self._address = checked_address(catalog, table, catalog_properties or {}, _WHO)
-        self._columns = None if columns is None else checked_columns(_A_SOURCE, columns)
-        self._groups = groups_of(filter, "IcebergSource")
+        self._columns = None if columns is None else common.checked_columns(_A_SOURCE, columns)
+        self._groups = common.groups_of(filter, "IcebergSource")
         self._ignore = {"ignore_deletes": ignore_deletes, "ignore_changes": ignore_changes}
         given = {
             "ref": ref,
@@ -184,8 +170,8 @@ class IcebergSource:
         options = IcebergSourceOptions(
             address=self._address,
             start=msgspec.convert(self._begin, IcebergStart),
-            schema=written_schema(self._in_table().read),
-            filter=plain_filter(self._row_filter()),
+            schema=common.written_schema(self._in_table().read),
+            filter=common.plain_filter(self._row_filter()),
             split_bytes=self._split_bytes,
             **self._ignore,
         )
@@ -232,7 +218,7 @@ class IcebergSource:
         kind = self._in_table().read.field(column).type
         if not pa.types.is_timestamp(kind):
             return self
-        inside = conditions_of_range(column, kind, range_)
+        inside = common.conditions_of_range(column, kind, range_)
         found = copy.copy(self)
         found._groups = [[*group, *inside] for group in self._groups or [[]]]
         found._found = None
@@ -242,7 +228,7 @@ class IcebergSource:
         """See `unistream.port.projection`."""
         found = copy.copy(self)
         held = self._in_table()
-        needed = columns | set(filter_columns(self._row_filter()))
+        needed = columns | set(common.filter_columns(self._row_filter()))
         found._found = held._replace(
             schema=pa.schema([field for field in held.schema if field.name in columns]),
             read=pa.schema([field for field in held.read if field.name in needed]),
@@ -255,8 +241,8 @@ class IcebergSource:
         found._selection = selection
         return found
 
-    def _row_filter(self) -> RowFilter:
-        return checked_filter(self._groups, self._in_table().read, f"table {self._address.text}")
+    def _row_filter(self) -> common.RowFilter:
+        return common.checked_filter(self._groups, self._in_table().read, f"table {self._address.text}")
 
     def _in_table(self) -> _TableSchemas:
         if self._found is None:
@@ -276,8 +262,8 @@ class IcebergSource:
                 if start.bounded:
                     find_begin(table, start)
             schema = columns.selected(self._columns)
-            row_filter = checked_filter(self._groups, columns.schema, where)
-            others = [name for name in filter_columns(row_filter) if name not in schema.names]
+            row_filter = common.checked_filter(self._groups, columns.schema, where)
+            others = [name for name in common.filter_columns(row_filter) if name not in schema.names]
             read = pa.schema([*schema, *columns.selected(others)])
             self._found = _TableSchemas(schema, read, table.keys, table.name_mapping)
         return self._found
@@ -293,7 +279,7 @@ def create_discovery(info: SourceInfo) -> SplitDiscovery:
     from unistream.connector.iceberg.source_discovery import IcebergDiscovery
     from unistream.connector.iceberg.source_start import IcebergSourceOptions
 
-    return IcebergDiscovery(discovery_options(info, IcebergSourceOptions, "Iceberg"), info)
+    return IcebergDiscovery(common.discovery_options(info, IcebergSourceOptions, "Iceberg"), info)
 
 
 # --- arguments ------------------------------------------------------------------------------------
@@ -303,13 +289,13 @@ def _check_begin(bounded: bool, given: Mapping[str, object], ignores: Mapping[st
     """Raises ConfigError: the source would begin at several places, or needs to be unbounded."""
     starts = {name: given[name] for name in ("starting_snapshot", "starting_timestamp")}
     reads = {name: given[name] for name in ("snapshot_id", "timestamp")}
-    check_one_begin(_A_SOURCE, reads | {"ref": None if given["ref"] == MAIN else given["ref"]})
-    check_one_begin(_A_SOURCE, reads | starts)
+    common.check_one_begin(_A_SOURCE, reads | {"ref": None if given["ref"] == MAIN else given["ref"]})
+    common.check_one_begin(_A_SOURCE, reads | starts)
     after = {"after_snapshot": given["after_snapshot"]}
-    check_one_begin(_A_SOURCE, starts | after)
-    check_unbounded("snapshots", bounded, starts)
+    common.check_one_begin(_A_SOURCE, starts | after)
+    common.check_unbounded("snapshots", bounded, starts)
     if after["after_snapshot"] is None:
-        check_unbounded("snapshots", bounded, ignores)
+        common.check_unbounded("snapshots", bounded, ignores)
     elif not bounded and any(value is not None for value in reads.values()):
         raise ConfigError(
             "an Iceberg source with bounded=False and after_snapshot reads what is added from then on, so "
@@ -325,10 +311,10 @@ def _stored_begin(bounded: bool, given: Mapping[str, Any]) -> dict[str, Any]:
         "bounded": bounded,
         "ref": _checked_ref(given["ref"]),
         "snapshot_id": _checked_id("snapshot_id", given["snapshot_id"]),
-        "timestamp_ms": time_ms("timestamp", given["timestamp"]),
+        "timestamp_ms": common.time_ms("timestamp", given["timestamp"]),
         "after_snapshot": _checked_id("after_snapshot", given["after_snapshot"]),
         "starting_snapshot": starting if is_word else _checked_id("starting_snapshot", starting),
-        "starting_timestamp_ms": time_ms("starting_timestamp", given["starting_timestamp"]),
+        "starting_timestamp_ms": common.time_ms("starting_timestamp", given["starting_timestamp"]),
     }
 
 

@@ -16,23 +16,8 @@ import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.parquet_files import parquet_file
-from unistream.connector.common import (
-    DELETED,
-    RowChunk,
-    RowFilter,
-    SplitReader,
-    UnitRows,
-    chunks,
-    decoded_split,
-    filter_columns,
-    filtered_groups,
-    first_rows,
-    lenient,
-    row_groups,
-    selected_groups,
-    selected_rows,
-    without_deleted,
-)
+from unistream.connector import common
+from unistream.connector.common import filtered_groups, row_groups, selected_groups
 from unistream.connector.common.columns_by_id import (
     conformed,
     id_of,
@@ -67,14 +52,14 @@ class IcebergSpec:
     read: pa.Schema
     keys: pa.Schema
     mapping: str | None
-    row_filter: RowFilter
+    row_filter: common.RowFilter
     selection: Selection | None = None
 
 
-def iceberg_reader(spec: IcebergSpec) -> SplitReader[IcebergSplit]:
+def iceberg_reader(spec: IcebergSpec) -> common.SplitReader[IcebergSplit]:
     decoder = Decoder(spec)
-    return SplitReader(
-        decoder.decode, encode_split, lambda split: decoded_split(split, IcebergSplit, "Iceberg")
+    return common.SplitReader(
+        decoder.decode, encode_split, lambda split: common.decoded_split(split, IcebergSplit, "Iceberg")
     )
 
 
@@ -89,7 +74,7 @@ class Decoder:
         self._mapping = name_mapping(self._where, spec.mapping)
         self._deleted = DeletedRows(self._where, self._files, spec.keys, self._mapping)
 
-    def decode(self, split: IcebergSplit) -> Iterator[RowChunk[IcebergSplit]]:
+    def decode(self, split: IcebergSplit) -> Iterator[common.RowChunk[IcebergSplit]]:
         """The remaining rows of the split.
 
         Raises:
@@ -103,10 +88,10 @@ class Decoder:
             try:
                 opened = _File(where, file, split, self._spec, self._deleted.keys_of(split))
                 opened.identify(self._mapping)
-                for chunk in chunks(split, opened.units(deleted)):
-                    rows = selected_rows(self._spec.row_filter, without_deleted(chunk.records))
+                for chunk in common.chunks(split, opened.units(deleted)):
+                    rows = common.selected_rows(self._spec.row_filter, common.without_deleted(chunk.records))
                     if rows.num_rows:
-                        yield RowChunk(rows.select(self._spec.schema.names), chunk.next)
+                        yield common.RowChunk(rows.select(self._spec.schema.names), chunk.next)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise  # the storage; Arrow reports damaged pages as an OSError without a number
@@ -148,16 +133,16 @@ class _File:
             if (id_ := id_of(one)) is not None and id_ in held
         }
 
-    def units(self, deleted: Callable[[pa.Table, int], pa.Array] | None) -> Iterator[UnitRows]:
+    def units(self, deleted: Callable[[pa.Table, int], pa.Array] | None) -> Iterator[common.UnitRows]:
         """The rows of its row groups that may have selected ones, in the columns of the table."""
         names = list(dict.fromkeys(one.name for one in self.stored.values()))
         columns = names or self.parquet.schema_arrow.names[:1]  # the number of rows, if nothing else
-        firsts = first_rows(self.parquet.metadata)
+        firsts = common.first_rows(self.parquet.metadata)
         for unit in row_groups(self.parquet, self._groups(), columns):
             table = conformed(self.where, unit.table, self.stored, self.wanted, self.constants)
             if deleted is not None:
                 marks = deleted(table, int(firsts[unit.at]) + unit.base)
-                table = table.select(self.spec.read.names).append_column(DELETED, marks)
+                table = table.select(self.spec.read.names).append_column(common.DELETED, marks)
             yield replace(unit, table=table)
 
     def _groups(self) -> list[int]:
@@ -189,8 +174,8 @@ class _File:
 
     def _comparable_constants(self) -> dict[str, Any]:
         found = {
-            name: (value, lenient(value.as_py(), value.type) if value.is_valid else None)
-            for name in filter_columns(self.spec.row_filter)
+            name: (value, common.lenient(value.as_py(), value.type) if value.is_valid else None)
+            for name in common.filter_columns(self.spec.row_filter)
             if (value := self.constants.get(name)) is not None
         }
         return {

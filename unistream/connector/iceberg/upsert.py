@@ -28,15 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
-from unistream.connector.common import (
-    DELETES,
-    PartitionBuffers,
-    RowFilter,
-    Upsert,
-    checked_filter,
-    last_of_each_key,
-    lenient,
-)
+from unistream.connector import common
 from unistream.connector.common.columns_by_id import id_of, plain_schema
 from unistream.connector.iceberg.catalog import TableAddress
 from unistream.connector.iceberg.plan import DELETES_FIELD, WritePlan
@@ -103,7 +95,7 @@ class UpsertRows:
         self._where = f"table {address.text}"
         self._address = address
         self._staged = staged
-        self._upsert: Upsert = upsert
+        self._upsert: common.Upsert = upsert
         self._target_bytes = target_bytes
         self._file_name = file_name
         self._rows: _NewRows | None = None
@@ -164,7 +156,7 @@ class UpsertRows:
         def write_out(key: Key, batches: list[pa.RecordBatch]) -> None:
             files.append(plan.write(key, batches, self._file_name()))
 
-        buffers = PartitionBuffers(self._target_bytes, write_out)
+        buffers = common.PartitionBuffers(self._target_bytes, write_out)
         try:
             for batch in self._kept(reading, rows, old):
                 for key, records in plan.split(batch) if batch.num_rows else ():
@@ -259,7 +251,7 @@ class _Reading:
     def staged_schema(self, has_deletes: bool) -> pa.Schema:
         return self.schema.append(DELETES_FIELD) if has_deletes else self.schema
 
-    def _decoder(self, schema: pa.Schema, row_filter: RowFilter = ()) -> Decoder:
+    def _decoder(self, schema: pa.Schema, row_filter: common.RowFilter = ()) -> Decoder:
         spec = IcebergSpec(
             address=self._address,
             schema=schema,
@@ -294,7 +286,9 @@ class _NewRows:
         row_filter: For files that may have some of the keys.
     """
 
-    def __init__(self, reading: _Reading, staged: Sequence[IcebergCommittable], upsert: Upsert) -> None:
+    def __init__(
+        self, reading: _Reading, staged: Sequence[IcebergCommittable], upsert: common.Upsert
+    ) -> None:
         self.schema = reading.schema
         self.key = _key(reading, staged, upsert)
         has_deletes = upsert.deletes
@@ -302,10 +296,10 @@ class _NewRows:
             batch for one in staged for file in one.files for batch in reading.staged(file, has_deletes)
         ]
         columns = plain_schema(reading.staged_schema(has_deletes))
-        rows = last_of_each_key(pa.Table.from_batches(batches, columns), self.key.names)
+        rows = common.last_of_each_key(pa.Table.from_batches(batches, columns), self.key.names)
         self.keys = rows.select(self.key.names)
         if has_deletes:
-            rows = rows.filter(pc.invert(rows.column(DELETES))).drop_columns([DELETES])
+            rows = rows.filter(pc.invert(rows.column(common.DELETES))).drop_columns([common.DELETES])
         self.written = rows
         self.row_filter = _bounds(self.keys, self.key)
 
@@ -319,7 +313,7 @@ class _NewRows:
         return equal_rows(self.written.select(names), pa.Table.from_batches([found]).select(names))
 
 
-def _key(reading: _Reading, staged: Sequence[IcebergCommittable], upsert: Upsert) -> pa.Schema:
+def _key(reading: _Reading, staged: Sequence[IcebergCommittable], upsert: common.Upsert) -> pa.Schema:
     """The columns of the key in the table as it is now, which may have other names. Raises ConfigError."""
     now = {id_of(field): field for field in reading.schema}
     found = []
@@ -336,7 +330,7 @@ def _key(reading: _Reading, staged: Sequence[IcebergCommittable], upsert: Upsert
     return pa.schema(found)
 
 
-def _bounds(keys: pa.Table, key: pa.Schema) -> RowFilter:
+def _bounds(keys: pa.Table, key: pa.Schema) -> common.RowFilter:
     """What all of the keys fulfil, of columns whose values can be compared with statistics."""
     conditions: list[tuple[str, str, Any]] = []
     for field in key:
@@ -349,10 +343,10 @@ def _bounds(keys: pa.Table, key: pa.Schema) -> RowFilter:
             values = distinct.to_pylist() if ends is None else [ends["min"].as_py(), ends["max"].as_py()]
         except (ValueError, OverflowError):
             continue  # times beyond the years of Python
-        if all(lenient(value, field.type) is not None for value in values):
+        if all(common.lenient(value, field.type) is not None for value in values):
             conditions += (
                 [(field.name, "in", values)]
                 if listed
                 else [(field.name, ">=", values[0]), (field.name, "<=", values[1])]
             )
-    return checked_filter([conditions], plain_schema(key), "upsert") if conditions else ()
+    return common.checked_filter([conditions], plain_schema(key), "upsert") if conditions else ()

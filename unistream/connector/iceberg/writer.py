@@ -13,19 +13,7 @@ import pyarrow.compute as pc
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.connector.common import (
-    PartitionBuffers,
-    Upsert,
-    changed_target,
-    check_keys,
-    columns_text,
-    count_sent,
-    decode_formatted,
-    deletes,
-    overwrites_once,
-    staged_name,
-    with_deletes,
-)
+from unistream.connector import common
 from unistream.connector.iceberg.catalog import TableAddress, TableSettings
 from unistream.connector.iceberg.stage import IcebergCommittable, Key, StagedDataFile, encode_committable
 from unistream.model.elements import Batch
@@ -69,7 +57,7 @@ class IcebergWriter:
         settings: TableSettings,
         overwrite: bool,
         target_file_bytes: int,
-        upsert: Upsert | None = None,
+        upsert: common.Upsert | None = None,
         delete_when: pc.Expression | None = None,
     ) -> None:
         self._address = address
@@ -82,20 +70,22 @@ class IcebergWriter:
         self._source_schema: pa.Schema | None = None
         self._plan_for: Callable[..., WritePlan] | None = None
         self._plan: WritePlan | None = None
-        self._buffers = PartitionBuffers[Key](target_file_bytes, self._write_out)
+        self._buffers = common.PartitionBuffers[Key](target_file_bytes, self._write_out)
         self._staged: list[StagedDataFile] = []
 
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
         """Flushed rows are in committables, the others are replayed. Raises ConfigError: partitions cannot be
         overwritten by one checkpoint after the other."""
         if self._overwrite and context.checkpointing:
-            raise overwrites_once(f"table {self._address.table}")
+            raise common.overwrites_once(f"table {self._address.table}")
         from unistream.connector.iceberg.plan import plan_for  # takes a second; the first row does not wait
 
         self._plan_for = plan_for
         self._context = context
         what = "the state of a writer of an Iceberg sink"
-        states = [decode_formatted(_STATES, item, what=what, expected=STATE_FORMAT) for item in restored]
+        states = [
+            common.decode_formatted(_STATES, item, what=what, expected=STATE_FORMAT) for item in restored
+        ]
         self._known = next((one for one in states if one.address == self._address.text), None)
 
     def write(self, batch: Batch) -> None:
@@ -110,13 +100,13 @@ class IcebergWriter:
         for key, records in plan.split(batch.records):
             self._buffers.add(key, records)
 
-    def _keyed(self, plan: WritePlan, upsert: Upsert, records: pa.RecordBatch) -> pa.RecordBatch:
+    def _keyed(self, plan: WritePlan, upsert: common.Upsert, records: pa.RecordBatch) -> pa.RecordBatch:
         """Rows that replace others. Raises UserCodeError."""
         stored = plan.stored(records)
-        check_keys(f"table {self._address.table}", upsert.key, stored)
+        common.check_keys(f"table {self._address.table}", upsert.key, stored)
         if self._delete_when is None:
             return stored
-        return with_deletes(stored, deletes(self._delete_when, records))
+        return common.with_deletes(stored, common.deletes(self._delete_when, records))
 
     def flush(self, end_of_input: bool) -> None:
         self._buffers.flush()
@@ -164,12 +154,12 @@ class IcebergWriter:
                 return self._plan
             raise UserCodeError(
                 f"table {self._address.table}: the stream's schema changed from "
-                f"{columns_text(self._source_schema)} to {columns_text(schema)}"
+                f"{common.columns_text(self._source_schema)} to {common.columns_text(schema)}"
             )
         gone = None
         if self._known is not None:
             done = f"has staged files for the table with id {self._known.table_id}"
-            gone = changed_target(
+            gone = common.changed_target(
                 f"table {self._address.table}", self._opened(), done, "there is no such table any more"
             )
         assert self._plan_for is not None, "the writer is not open"
@@ -178,12 +168,12 @@ class IcebergWriter:
         return self._plan
 
     def _write_out(self, key: Key, batches: list[pa.RecordBatch]) -> None:
-        plan, name = self._plan, staged_name(self._opened())
+        plan, name = self._plan, common.staged_name(self._opened())
         assert plan is not None, "rows have a plan"
         file = plan.write(key, batches, name) if self._upsert is None else plan.stage(batches, name)
         self._staged.append(file)
         crash_point("iceberg.staged")
-        count_sent(self._opened().metrics, file.rows, file.size)
+        common.count_sent(self._opened().metrics, file.rows, file.size)
 
     def _opened(self) -> SinkContext:
         assert self._context is not None, "the writer is not open"

@@ -30,12 +30,6 @@ from unistream.core.checkpoint.queue import PERIODIC, PERIODIC_ALIGNED, Snapshot
 from unistream.core.checkpoint.sources import Sources
 from unistream.core.checkpoint.start import Obstacle, SnapshotStart
 from unistream.core.checkpoint.store import CompletedSnapshots
-from unistream.core.contract import (
-    CommandOutbox,
-    ExternalizedCheckpointRetention,
-    JobSettings,
-    SnapshotRequest,
-)
 from unistream.core.execution import Execution, JobRun
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.failure_reason import FailureReason
@@ -57,11 +51,11 @@ class CheckpointCoordinator:
     def __init__(
         self,
         *,
-        settings: JobSettings,
+        settings: contract.JobSettings,
         run: JobRun,
         sources: Sources,
         completed: CompletedSnapshots,
-        outbox: CommandOutbox,
+        outbox: contract.CommandOutbox,
     ) -> None:
         self._settings = settings
         self._run = run
@@ -92,7 +86,7 @@ class CheckpointCoordinator:
     # --- life of the job --------------------------------------------------------------------------
 
     @property
-    def stop(self) -> SnapshotRequest | None:
+    def stop(self) -> contract.SnapshotRequest | None:
         """The stop that is under way, from its request to the end of the job."""
         return self._queue.stop
 
@@ -154,7 +148,7 @@ class CheckpointCoordinator:
         self._pendings.rebind(self._notifications, sources)
         self._starts.rebind(self._notifications, run, sources)
 
-    def request(self, request: SnapshotRequest) -> TaskFailure | None:
+    def request(self, request: contract.SnapshotRequest) -> TaskFailure | None:
         """A snapshot is requested; the answer comes when it is durable (a stop: when the job has ended)."""
         if self._queue.is_repeated(request):
             return None
@@ -174,7 +168,7 @@ class CheckpointCoordinator:
         elif stop is not None:
             self._notifications.answer(stop, path=self.stop_path)
 
-    def discard_at_end(self, status: JobStatus, retention: ExternalizedCheckpointRetention) -> None:
+    def discard_at_end(self, status: JobStatus, retention: contract.ExternalizedCheckpointRetention) -> None:
         """The job has ended as `status`: snapshots that nothing needs go."""
         for directory in self.completed.discard_at_end(status, retention):
             self._pendings.discard_completed(directory)
@@ -247,7 +241,7 @@ class CheckpointCoordinator:
         where another would find it only when the job ends."""
         return self._active and not self._pendings.is_starting and not self.is_stopping
 
-    def _begin(self, request: SnapshotRequest) -> None:
+    def _begin(self, request: contract.SnapshotRequest) -> None:
         if request.kind is SnapshotKind.CHECKPOINT:
             self._queue.schedule.started()
         if request is PERIODIC and self._sources.awaits_checkpoint:
@@ -380,7 +374,7 @@ class CheckpointCoordinator:
             return TaskFailure(kind=reason.name, message=f"{text}; {more}")
         return self._go_on()
 
-    def _answer_error(self, request: SnapshotRequest, error: str) -> None:
+    def _answer_error(self, request: contract.SnapshotRequest, error: str) -> None:
         self._notifications.answer(request, error=error)
 
     def restored(self) -> None:

@@ -13,17 +13,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from unistream.base.ids import AllocationId, CheckpointId, TaskManagerId, VertexId
+from unistream.model import messages as msg
 from unistream.model.bounded import EngineReport
-from unistream.model.messages import (
-    CheckpointAcked,
-    CheckpointDeclined,
-    EndOfDataReached,
-    Split,
-    SplitRequested,
-    StoredInputsRead,
-    TaskFailure,
-    TaskStateChanged,
-)
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
 from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 
@@ -128,7 +119,7 @@ class SplitsDiscovered:
     """`number`: as in `DiscoverSplits`. `origin`, `position`, `origins`: see `FoundSplits`."""
 
     vertex: VertexId
-    splits: tuple[Split, ...]
+    splits: tuple[msg.Split, ...]
     number: int
     origin: str = ""
     position: str = ""
@@ -140,7 +131,7 @@ class DiscoveryFailed:
     """`number`: as in `DiscoverSplits`."""
 
     vertex: VertexId
-    failure: TaskFailure
+    failure: msg.TaskFailure
     number: int
 
 
@@ -261,11 +252,11 @@ Event = (
     | CancelRequested
     | SuspendRequested
     | LeadershipLost
-    | TaskStateChanged
-    | CheckpointAcked
-    | CheckpointDeclined
-    | EndOfDataReached
-    | StoredInputsRead
-    | SplitRequested
+    | msg.TaskStateChanged
+    | msg.CheckpointAcked
+    | msg.CheckpointDeclined
+    | msg.EndOfDataReached
+    | msg.StoredInputsRead
+    | msg.SplitRequested
     | EngineReport
 )

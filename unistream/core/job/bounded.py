@@ -17,39 +17,7 @@ from enum import Enum
 from typing import Final
 
 from unistream.base.ids import AttemptId, SubtaskId, TaskManagerId, VertexId
-from unistream.core.contract import (
-    AnswerRequest,
-    AttemptView,
-    CancelRequested,
-    CancelRun,
-    Command,
-    CommandOutbox,
-    CommitStaged,
-    DiscoverSplits,
-    DiscoveryFailed,
-    Event,
-    JobCause,
-    JobEnded,
-    JobLog,
-    JobSettings,
-    JobView,
-    LeadershipLost,
-    ManifestDurable,
-    ManifestFailed,
-    RecordAttempt,
-    RecordException,
-    RecordJobState,
-    RescaleRequested,
-    RunStages,
-    SnapshotRequest,
-    SplitsDiscovered,
-    Started,
-    StoreCommitters,
-    SuspendRequested,
-    Timer,
-    TimerFired,
-    TimerKind,
-)
+from unistream.core import contract
 from unistream.core.execution import restart_verdict
 from unistream.core.graph import ExecutionPlan, StagePlan, check, why_no_checkpoints
 from unistream.core.job.bootstrap import BootstrapSavepoint
@@ -71,7 +39,7 @@ from unistream.model.messages import Split, TaskFailure
 from unistream.model.splits import FoundSplits
 from unistream.model.stored_job import Sealed
 
-_DELAY: Final = Timer(TimerKind.RESTART_DELAY)
+_DELAY: Final = contract.Timer(contract.TimerKind.RESTART_DELAY)
 
 
 class _Next(Enum):
@@ -91,17 +59,17 @@ class BoundedJobMachine:
         ConfigError: the graph is not valid.
     """
 
-    def __init__(self, graph: JobGraph, settings: JobSettings) -> None:
+    def __init__(self, graph: JobGraph, settings: contract.JobSettings) -> None:
         check(graph)
         assert why_no_checkpoints(graph) is not None, "only a BATCH job is run by an engine"
         self._graph = graph
         self._settings = settings
-        self._outbox = CommandOutbox()
-        self._log = JobLog(settings.job)
+        self._outbox = contract.CommandOutbox()
+        self._log = contract.JobLog(settings.job)
         self._backoff = settings.create_backoff()
         self._restarts = settings.used.restarts_then
         self._failure: TaskFailure | None = None
-        self._suspended_because = SuspendRequested(reason="")
+        self._suspended_because = contract.SuspendRequested(reason="")
         self._next = _Next.DISCOVER
         self._runs = False  # the engine runs something
         self._run = 0
@@ -121,30 +89,30 @@ class BoundedJobMachine:
         if settings.sealed is not None:
             self._run, self._next, self._staged = 1, _Next.COMMIT, settings.sealed.staged
 
-    def handle(self, event: Event, now_ms: int) -> list[Command]:  # noqa: C901  one case for each event
+    def handle(self, event: contract.Event, now_ms: int) -> list[contract.Command]:  # noqa: C901  one case for each event
         """The commands that follow from `event`, in order. `now_ms`: of any clock that never goes back."""
         match event:
-            case SnapshotRequest(id=request):
+            case contract.SnapshotRequest(id=request):
                 self._refuse(request, f"no snapshot can be taken: {why_no_checkpoints(self._graph)}")
-            case RescaleRequested(request=request):
+            case contract.RescaleRequested(request=request):
                 self._refuse(request, "a BATCH job that Spark runs keeps its parallelism")
             case _ if self._log.is_terminal:
                 pass
-            case Started():
-                self._go(JobCause.START, "started")
+            case contract.Started():
+                self._go(contract.JobCause.START, "started")
                 if self._next is _Next.COMMIT:
                     self._had_finished()
                     self._proceed()
                 else:
                     self._discover()
-            case SplitsDiscovered(vertex=vertex, splits=splits, origin=origin, position=position):
+            case contract.SplitsDiscovered(vertex=vertex, splits=splits, origin=origin, position=position):
                 origins = dict(event.origins)
                 found = FoundSplits(splits=splits, origin=origin, position=position, origins=origins)
                 self._discovered(vertex, found)
-            case DiscoveryFailed(failure=failure):
+            case contract.DiscoveryFailed(failure=failure):
                 if self._next is _Next.DISCOVER and not self._waits:
                     self._fail(failure, None, now_ms)
-            case TimerFired(timer) if timer == _DELAY:
+            case contract.TimerFired(timer) if timer == _DELAY:
                 if self._waits:
                     self._proceed()
             case AttemptsChanged(run=run) if run == self._run:
@@ -153,14 +121,16 @@ class BoundedJobMachine:
                 event.run == self._run and self._runs
             ):
                 self._ran(event, now_ms)
-            case ManifestDurable() | ManifestFailed() if self._next is _Next.SAVEPOINT and not self._waits:
+            case contract.ManifestDurable() | contract.ManifestFailed() if (
+                self._next is _Next.SAVEPOINT and not self._waits
+            ):
                 self._written(event, now_ms)
-            case CancelRequested():
-                self._end(JobCause.CANCEL, "a user cancelled it")
-            case SuspendRequested(reason=reason):
+            case contract.CancelRequested():
+                self._end(contract.JobCause.CANCEL, "a user cancelled it")
+            case contract.SuspendRequested(reason=reason):
                 self._suspended_because = event
-                self._end(JobCause.SUSPEND, reason)
-            case LeadershipLost(reason=reason):
+                self._end(contract.JobCause.SUSPEND, reason)
+            case contract.LeadershipLost(reason=reason):
                 self._step_down(reason)
             case _:
                 pass  # of workers, which the job does not have, or of an earlier run
@@ -170,13 +140,13 @@ class BoundedJobMachine:
         """What it commits, once its stages have run."""
         return Sealed(lineage=self._settings.lineage, staged=self._staged)
 
-    def view(self) -> JobView:
-        return JobView(
+    def view(self) -> contract.JobView:
+        return contract.JobView(
             graph=self._graph,
             state=self._log.state.status.value,
             restarts=self._restarts,
             attempts=tuple(
-                AttemptView(
+                contract.AttemptView(
                     attempt=one.attempt,
                     state=one.state,
                     task_manager=TaskManagerId(one.executor) if one.executor else None,
@@ -208,7 +178,7 @@ class BoundedJobMachine:
         for number, vertex in enumerate(self._graph.vertices):
             if vertex.source is not None and vertex.id not in self._splits:
                 self._outbox.add(
-                    DiscoverSplits(vertex=vertex.id, source=vertex.source, known=None, number=number)
+                    contract.DiscoverSplits(vertex=vertex.id, source=vertex.source, known=None, number=number)
                 )
 
     def _discovered(self, vertex: VertexId, found: FoundSplits) -> None:
@@ -222,11 +192,11 @@ class BoundedJobMachine:
     def _proceed(self) -> None:
         """Starts what is next."""
         if self._next is _Next.DISCOVER:
-            self._go(JobCause.SLOTS, "its restart is due")
+            self._go(contract.JobCause.SLOTS, "its restart is due")
             self._discover()
             return
-        if self._log.allows(JobCause.SLOTS):
-            self._go(JobCause.SLOTS, "all splits are known")
+        if self._log.allows(contract.JobCause.SLOTS):
+            self._go(contract.JobCause.SLOTS, "all splits are known")
         if self._next is _Next.SAVEPOINT:
             self._outbox.add(self._savepoint.write())
             return
@@ -239,9 +209,9 @@ class BoundedJobMachine:
         self._attempts |= {subtask: self._scheduled(subtask, first) for subtask in again}
         self._runs = True
         if self._next is _Next.STAGES:
-            self._outbox.add(RunStages(run=self._run, first_attempt=first, splits=self._splits))
+            self._outbox.add(contract.RunStages(run=self._run, first_attempt=first, splits=self._splits))
         else:
-            order = StoreCommitters if self._next is _Next.COMMITTERS else CommitStaged
+            order = contract.StoreCommitters if self._next is _Next.COMMITTERS else contract.CommitStaged
             self._outbox.add(
                 order(run=self._run, first_attempt=first, splits=self._splits, staged=self._staged)
             )
@@ -280,7 +250,7 @@ class BoundedJobMachine:
         if ExecutionState(one.state).is_terminal:
             self._ended_attempt[subtask] = number
         self._outbox.add(
-            RecordAttempt(
+            contract.RecordAttempt(
                 attempt=one.attempt,
                 vertex_name=self._names[one.attempt.vertex],
                 state=one.state,
@@ -290,8 +260,8 @@ class BoundedJobMachine:
         return one
 
     def _up(self) -> None:
-        if self._log.allows(JobCause.UP):
-            self._go(JobCause.UP, "the engine runs it")
+        if self._log.allows(contract.JobCause.UP):
+            self._go(contract.JobCause.UP, "the engine runs it")
 
     def _ran(self, event: StagesRan | CommittersStored | StagedCommitted | RunFailed, now_ms: int) -> None:
         self._runs = False
@@ -322,11 +292,11 @@ class BoundedJobMachine:
     def _done(self) -> None:
         self._up()
         self._settle("FINISHED")
-        self._go(JobCause.DONE, "all its output is visible")
+        self._go(contract.JobCause.DONE, "all its output is visible")
         self._ended()
 
-    def _written(self, event: ManifestDurable | ManifestFailed, now_ms: int) -> None:
-        if isinstance(event, ManifestFailed):
+    def _written(self, event: contract.ManifestDurable | contract.ManifestFailed, now_ms: int) -> None:
+        if isinstance(event, contract.ManifestFailed):
             failure = self._savepoint.failed(event)
             if failure is None:
                 self._outbox.add(self._savepoint.write())
@@ -357,39 +327,39 @@ class BoundedJobMachine:
             failure, self._backoff, now_ms, restarts_user_errors=self._settings.restarts_user_errors
         )
         self._outbox.add(
-            RecordException(
+            contract.RecordException(
                 failure=failure, attempt=attempt, task_manager=None, is_root=is_root, suppressed=error
             )
         )
         if error is not None:
-            self._end(JobCause.FATAL, error)
+            self._end(contract.JobCause.FATAL, error)
             return
         self._restarts += is_root
-        self._go(JobCause.FAILURE, failure.message)
-        self._go(JobCause.ENDED, "the engine runs nothing")
+        self._go(contract.JobCause.FAILURE, failure.message)
+        self._go(contract.JobCause.ENDED, "the engine runs nothing")
         self._outbox.set_timer(_DELAY, self._backoff.backoff_ms(now_ms))
 
-    def _end(self, cause: JobCause, why: str) -> None:
+    def _end(self, cause: contract.JobCause, why: str) -> None:
         """Ends what runs, and then the job. No effect on a job that is ending."""
         if not self._log.allows(cause):
             return
         self._go(cause, why)
         if self._runs:
-            self._outbox.add(CancelRun())
+            self._outbox.add(contract.CancelRun())
         else:
             self._ended()
 
     def _step_down(self, reason: str) -> None:
         """The engine belongs to this leader; the next one runs the job again."""
-        self._go(JobCause.STEP_DOWN, reason)
+        self._go(contract.JobCause.STEP_DOWN, reason)
         if self._runs:
             self._runs = False
-            self._outbox.add(CancelRun())
+            self._outbox.add(contract.CancelRun())
         self._settle("CANCELED")
 
     def _ended(self) -> None:
         self._settle("CANCELED")
-        self._go(JobCause.ENDED, "the engine runs nothing")
+        self._go(contract.JobCause.ENDED, "the engine runs nothing")
         status, failure = self._log.state.status, None
         if status is JobStatus.FAILED:
             failure = self._failure
@@ -397,16 +367,16 @@ class BoundedJobMachine:
             failure = self._failure = suspension(
                 self._settings.job, self._graph.name, self._suspended_because, None, has_checkpoints=False
             )
-        self._outbox.add(JobEnded(state=status.value, failure=failure))
+        self._outbox.add(contract.JobEnded(state=status.value, failure=failure))
 
-    def _go(self, cause: JobCause, why: str) -> None:
+    def _go(self, cause: contract.JobCause, why: str) -> None:
         shown = self._log.state.status
         self._log.on(cause, why)
         status = self._log.state.status
-        if status is not shown or cause is JobCause.FAILURE:
+        if status is not shown or cause is contract.JobCause.FAILURE:
             failed = status in (JobStatus.RESTARTING, JobStatus.FAILING, JobStatus.FAILED)
             self._outbox.add(
-                RecordJobState(
+                contract.RecordJobState(
                     state=status.value,
                     restarts=self._restarts,
                     failure=self._failure if failed else None,
@@ -417,4 +387,4 @@ class BoundedJobMachine:
         if self._log.is_terminal:
             why = f"the job has ended: {self._log.state.status.value}"
         if request:
-            self._outbox.add(AnswerRequest(request=request, error=why))
+            self._outbox.add(contract.AnswerRequest(request=request, error=why))

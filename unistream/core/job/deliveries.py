@@ -17,16 +17,8 @@ from unistream.base.ids import AttemptId, CheckpointId, TaskManagerId
 from unistream.core.contract import CommandOutbox, Delivered, Send, Timer, TimerKind, Undelivered
 from unistream.core.execution import Execution
 from unistream.core.job.parts import JobParts
+from unistream.model import messages as msg
 from unistream.model.execution_state import ExecutionState
-from unistream.model.messages import (
-    AssignSplits,
-    CancelTask,
-    CheckpointCompleted,
-    DeployTask,
-    ReleasePartitions,
-    TaskFailure,
-    TriggerCheckpoint,
-)
 
 SEND_TRIES: Final = 3  # of a message that may be repeated; after that only the heartbeat decides
 LOSS_GRACE_MS: Final = 2_000  # a host detects the end of one of its processes within a second
@@ -44,7 +36,7 @@ class _Suspect:
     """
 
     attempt: AttemptId
-    failure: TaskFailure
+    failure: msg.TaskFailure
     states: tuple[ExecutionState, ...]
     needed: bool = False
 
@@ -56,14 +48,14 @@ class Deliveries:
         fail: Called when a task cannot go on without a message.
     """
 
-    def __init__(self, parts: JobParts, fail: Callable[[TaskFailure, Execution | None], None]) -> None:
+    def __init__(self, parts: JobParts, fail: Callable[[msg.TaskFailure, Execution | None], None]) -> None:
         self._parts = parts
         self._fail = fail
         self._tries: dict[tuple[AttemptId, CheckpointId | None], int] = {}
         self._suspects: dict[int, _Suspect] = {}  # by the token of the message
         self.releases = Releases(parts.outbox)
 
-    def finished(self, attempt: AttemptId) -> TaskFailure | None:
+    def finished(self, attempt: AttemptId) -> msg.TaskFailure | None:
         """It reports FINISHED. Its failure, if a message that it needed may not have arrived."""
         return next((s.failure for s in self._suspects.values() if s.attempt == attempt and s.needed), None)
 
@@ -78,37 +70,37 @@ class Deliveries:
         self._suspects[token] = suspect
         self._parts.outbox.set_timer(Timer(TimerKind.UNDELIVERED, token), LOSS_GRACE_MS)
 
-    def delivered(self, event: Delivered) -> TaskFailure | None:
+    def delivered(self, event: Delivered) -> msg.TaskFailure | None:
         send = self._parts.outbox.settle(event)
         match send.message if send is not None else None:
-            case TriggerCheckpoint():
+            case msg.TriggerCheckpoint():
                 return self._parts.coordinator.trigger_settled(event.token, None)
-            case AssignSplits():
+            case msg.AssignSplits():
                 self._parts.sources.delivered(event.token)
                 return self._parts.coordinator.splits_delivered()
         return None
 
-    def undelivered(self, event: Undelivered) -> TaskFailure | None:
+    def undelivered(self, event: Undelivered) -> msg.TaskFailure | None:
         """A message did not arrive, or its worker refused it: the failure of the job that follows, if any."""
         send = self._parts.outbox.settle(event)
         if send is None:
             return None
         match send.message:
-            case TriggerCheckpoint():
+            case msg.TriggerCheckpoint():
                 return self._parts.coordinator.trigger_settled(event.token, event.reason, ended=event.refused)
-            case DeployTask(deployment=deployment):
+            case msg.DeployTask(deployment=deployment):
                 self._order_lost(deployment.attempt, event, (ExecutionState.DEPLOYING,))
-            case AssignSplits(attempt=attempt):
+            case msg.AssignSplits(attempt=attempt):
                 execution = self._parts.executions.find(attempt)
                 if execution is not None and execution.state is ExecutionState.FINISHED:
                     self._parts.sources.delivered(event.token)  # otherwise no snapshot would ever begin
                     return self._parts.coordinator.splits_delivered()
                 self._order_lost(attempt, event, ALIVE)
-            case CancelTask(attempt=attempt):
+            case msg.CancelTask(attempt=attempt):
                 self._cancel_lost(attempt, event)
-            case CheckpointCompleted(attempt=attempt, checkpoint_id=checkpoint_id):
+            case msg.CheckpointCompleted(attempt=attempt, checkpoint_id=checkpoint_id):
                 self._completion_lost(attempt, checkpoint_id, event)
-            case ReleasePartitions():
+            case msg.ReleasePartitions():
                 self.releases.undelivered(send, event)
         return None
 
@@ -119,7 +111,7 @@ class Deliveries:
         if execution is None or execution.state not in states:
             return
         text = f"{execution.vertex_name} #{attempt.index} could not be reached: {event.reason}"
-        failure = TaskFailure(kind="Undelivered", message=text)
+        failure = msg.TaskFailure(kind="Undelivered", message=text)
         if event.refused and execution.state is ExecutionState.DEPLOYING:
             self._parts.slots.pool.distrust(attempt.subtask)
             self._parts.executions.move(execution, ExecutionState.FAILED, event.reason)
@@ -146,7 +138,7 @@ class Deliveries:
             self._parts.coordinator.announce(execution, checkpoint_id)
             return
         text = f"{execution.vertex_name} #{attempt.index} could not be notified of checkpoint {checkpoint_id}"
-        failure = TaskFailure(kind="Undelivered", message=f"{text}: {event.reason}")
+        failure = msg.TaskFailure(kind="Undelivered", message=f"{text}: {event.reason}")
         self._suspect(event.token, _Suspect(attempt, failure, (ExecutionState.RUNNING,)))
 
     def _may_repeat(self, attempt: AttemptId, checkpoint_id: CheckpointId | None) -> bool:

@@ -17,40 +17,13 @@ from typing import Final, assert_never
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
-from unistream.core.contract import (
-    AnswerRequest,
-    CancelRequested,
-    Command,
-    Delivered,
-    DirectoryFailed,
-    DirectoryReady,
-    DiscoveryFailed,
-    Event,
-    JobSettings,
-    JobView,
-    LeadershipLost,
-    ManifestDurable,
-    ManifestFailed,
-    ReleaseSlots,
-    RescaleRequested,
-    RestorePoint,
-    SlotsGranted,
-    SlotsUnfulfillable,
-    SnapshotRequest,
-    SplitsDiscovered,
-    Started,
-    SuspendRequested,
-    TaskManagerLost,
-    Timer,
-    TimerFired,
-    TimerKind,
-    Undelivered,
-)
+from unistream.core import contract
 from unistream.core.execution import Execution, parse_reported
 from unistream.core.graph import check
 from unistream.core.job.deliveries import ALIVE, Deliveries
 from unistream.core.job.life import JobLife
 from unistream.core.job.offloaded import OffloadedEvents
+from unistream.model import messages as msg
 from unistream.model.bounded import (
     AttemptsChanged,
     CommittersStored,
@@ -61,27 +34,18 @@ from unistream.model.bounded import (
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import JobGraph
-from unistream.model.messages import (
-    CheckpointAcked,
-    CheckpointDeclined,
-    EndOfDataReached,
-    SplitRequested,
-    StoredInputsRead,
-    TaskFailure,
-    TaskStateChanged,
-)
 from unistream.model.stored_job import Sealed
 
 _ORDER: Final = {state: place for place, state in enumerate(ALIVE)}
 
 _CheckpointEvent = (
-    SnapshotRequest
-    | DirectoryReady
-    | DirectoryFailed
-    | ManifestDurable
-    | ManifestFailed
-    | CheckpointAcked
-    | CheckpointDeclined
+    contract.SnapshotRequest
+    | contract.DirectoryReady
+    | contract.DirectoryFailed
+    | contract.ManifestDurable
+    | contract.ManifestFailed
+    | msg.CheckpointAcked
+    | msg.CheckpointDeclined
 )
 
 
@@ -96,7 +60,9 @@ class JobMachine:
         ConfigError: the graph is not valid, or the state of `restore` does not fit it.
     """
 
-    def __init__(self, graph: JobGraph, settings: JobSettings, restore: RestorePoint | None = None) -> None:
+    def __init__(
+        self, graph: JobGraph, settings: contract.JobSettings, restore: contract.RestorePoint | None = None
+    ) -> None:
         check(graph)
         if restore is not None and restore.manifest.lineage != settings.lineage:
             raise ConfigError(
@@ -110,7 +76,7 @@ class JobMachine:
         self._deliveries = Deliveries(self._parts, self._life.fail)
         self._offloaded = OffloadedEvents(self._life)
 
-    def handle(self, event: Event, now_ms: int) -> list[Command]:
+    def handle(self, event: contract.Event, now_ms: int) -> list[contract.Command]:
         """The commands that follow from `event`, in order. `now_ms`: of any clock that never goes back.
 
         Raises:
@@ -130,8 +96,8 @@ class JobMachine:
         """What a BATCH job commits, as far as it is fixed."""
         return self._parts.run.reported.sealed(self._lineage)
 
-    def view(self) -> JobView:
-        return JobView(
+    def view(self) -> contract.JobView:
+        return contract.JobView(
             graph=self._parts.run.graph,
             state=self._parts.state.status.value,
             restarts=self._parts.failures.number_of_restarts,
@@ -160,45 +126,47 @@ class JobMachine:
 
     # --- dispatch ---------------------------------------------------------------------------------
 
-    def _dispatch(self, event: Event) -> TaskFailure | None:  # noqa: C901  one case for each event
+    def _dispatch(self, event: contract.Event) -> msg.TaskFailure | None:  # noqa: C901  a case for each event
         match event:
-            case Started():
+            case contract.Started():
                 self._life.start()
-            case SlotsGranted(leases=leases):
+            case contract.SlotsGranted(leases=leases):
                 self._parts.granted(leases)
-            case SlotsUnfulfillable():
+            case contract.SlotsUnfulfillable():
                 self._life.slots_unfulfillable(event)
-            case TaskManagerLost(task_manager=task_manager, reason=reason):
+            case contract.TaskManagerLost(task_manager=task_manager, reason=reason):
                 self._deliveries.releases.lost(task_manager)
                 self._life.lost(task_manager, reason)
-            case Delivered():
+            case contract.Delivered():
                 return self._deliveries.delivered(event)
-            case Undelivered():
+            case contract.Undelivered():
                 return self._deliveries.undelivered(event)
-            case SplitsDiscovered() | DiscoveryFailed() if event.vertex in self._parts.run.offloaded:
+            case contract.SplitsDiscovered() | contract.DiscoveryFailed() if (
+                event.vertex in self._parts.run.offloaded
+            ):
                 self._offloaded.found(event)
-            case SplitsDiscovered():
+            case contract.SplitsDiscovered():
                 self._parts.sources.discovered(event)
                 return self._coordinator.obstacle_removed()
-            case DiscoveryFailed():
+            case contract.DiscoveryFailed():
                 return self._parts.sources.discovery_failed(event)
-            case TimerFired(timer):
+            case contract.TimerFired(timer):
                 return self._on_timer(timer)
-            case CancelRequested():
+            case contract.CancelRequested():
                 self._life.cancel()
-            case SuspendRequested():
+            case contract.SuspendRequested():
                 self._life.suspend(event)
-            case LeadershipLost(reason=reason):
+            case contract.LeadershipLost(reason=reason):
                 self._life.step_down(reason)
-            case RescaleRequested():
+            case contract.RescaleRequested():
                 return self._life.rescaling.request(event)
-            case TaskStateChanged():
+            case msg.TaskStateChanged():
                 return self._on_task_state(event)
-            case EndOfDataReached():
+            case msg.EndOfDataReached():
                 return self._on_end_of_data(event)
-            case StoredInputsRead():
+            case msg.StoredInputsRead():
                 return self._on_inputs_read(event)
-            case SplitRequested(attempt=attempt):
+            case msg.SplitRequested(attempt=attempt):
                 if self._parts.executions.find(attempt) is not None:
                     self._parts.sources.requested(attempt.subtask, event.phase, event.newest)
                     return self._coordinator.obstacle_removed()
@@ -208,48 +176,48 @@ class JobMachine:
                 return self._on_checkpoint_event(event)
         return None
 
-    def _on_checkpoint_event(self, event: _CheckpointEvent) -> TaskFailure | None:
+    def _on_checkpoint_event(self, event: _CheckpointEvent) -> msg.TaskFailure | None:
         match event:
-            case SnapshotRequest():
+            case contract.SnapshotRequest():
                 return self._coordinator.request(event)
-            case DirectoryReady():
+            case contract.DirectoryReady():
                 return self._coordinator.directory_ready(event)
-            case DirectoryFailed(checkpoint_id=checkpoint_id, reason=reason):
+            case contract.DirectoryFailed(checkpoint_id=checkpoint_id, reason=reason):
                 return self._coordinator.directory_failed(checkpoint_id, reason)
-            case ManifestDurable(checkpoint_id=checkpoint_id):
+            case contract.ManifestDurable(checkpoint_id=checkpoint_id):
                 failure = self._coordinator.manifest_durable(checkpoint_id)
                 self._parts.snapshot_completed()
                 return failure
-            case ManifestFailed():
+            case contract.ManifestFailed():
                 return self._coordinator.manifest_failed(event)
-            case CheckpointAcked():
+            case msg.CheckpointAcked():
                 return self._coordinator.acked(event)
-            case CheckpointDeclined():
+            case msg.CheckpointDeclined():
                 return self._coordinator.declined(event)
             case _:
                 assert_never(event)
 
-    def _on_timer(self, timer: Timer) -> TaskFailure | None:  # noqa: C901  one case for each kind
+    def _on_timer(self, timer: contract.Timer) -> msg.TaskFailure | None:  # noqa: C901  a case for each kind
         match timer.kind:
-            case TimerKind.RESTART_DELAY:
+            case contract.TimerKind.RESTART_DELAY:
                 self._parts.recoveries.delay_over(timer.id)
-            case TimerKind.SLOT_REQUEST:
+            case contract.TimerKind.SLOT_REQUEST:
                 return self._life.slots_overdue(timer.id)
-            case TimerKind.SLOT_IDLE:
+            case contract.TimerKind.SLOT_IDLE:
                 self._life.look_for_idle_slots()
-            case TimerKind.RESOURCES:
+            case contract.TimerKind.RESOURCES:
                 self._parts.scheduling.fired(timer)
-            case TimerKind.CANCELLATION:
+            case contract.TimerKind.CANCELLATION:
                 self._parts.cancellation_overdue()
-            case TimerKind.UNDELIVERED:
+            case contract.TimerKind.UNDELIVERED:
                 self._deliveries.suspicion_over(timer.id)
-            case TimerKind.SPLIT_DISCOVERY:
+            case contract.TimerKind.SPLIT_DISCOVERY:
                 self._parts.sources.discovery_due(timer.id)
-            case TimerKind.RELEASE:
+            case contract.TimerKind.RELEASE:
                 self._deliveries.releases.overdue(timer.id)
-            case TimerKind.CHECKPOINT_INTERVAL:
+            case contract.TimerKind.CHECKPOINT_INTERVAL:
                 return self._coordinator.interval_elapsed(timer)
-            case TimerKind.CHECKPOINT_TIMEOUT:
+            case contract.TimerKind.CHECKPOINT_TIMEOUT:
                 return self._coordinator.expired(CheckpointId(timer.id))
             case _:
                 assert_never(timer.kind)
@@ -257,7 +225,7 @@ class JobMachine:
 
     # --- what tasks report ------------------------------------------------------------------------
 
-    def _on_task_state(self, report: TaskStateChanged) -> TaskFailure | None:
+    def _on_task_state(self, report: msg.TaskStateChanged) -> msg.TaskFailure | None:
         state = parse_reported(report.state)
         execution = self._parts.executions.find(report.attempt)
         if execution is None or not execution.is_deployed:
@@ -283,12 +251,12 @@ class JobMachine:
             return first or second
         if failure is None:
             text = f"{execution.vertex_name} is {state.value}, but was not canceled"
-            failure = TaskFailure(kind="TaskEnded", message=text)
+            failure = msg.TaskFailure(kind="TaskEnded", message=text)
         self._parts.executions.move(execution, ExecutionState.FAILED, failure.message)
         self._life.fail(failure, execution)
         return None
 
-    def _on_progress(self, execution: Execution, state: ExecutionState) -> TaskFailure | None:
+    def _on_progress(self, execution: Execution, state: ExecutionState) -> msg.TaskFailure | None:
         """INITIALIZING or RUNNING; a repeated or overtaken report changes nothing."""
         now = _ORDER.get(execution.state)
         if now is None or now >= _ORDER[state]:
@@ -300,26 +268,26 @@ class JobMachine:
         self._life.task_running(execution)
         return self._life.tasks_changed()
 
-    def _on_end_of_data(self, report: EndOfDataReached) -> TaskFailure | None:
+    def _on_end_of_data(self, report: msg.EndOfDataReached) -> msg.TaskFailure | None:
         execution = self._parts.executions.find(report.attempt)
         if execution is None or execution.end_of_data or not execution.is_deployed:
             return None
         execution.end_of_data = True
         return self._coordinator.end_of_data() if self._parts.executions.all_end_of_data else None
 
-    def _on_inputs_read(self, report: StoredInputsRead) -> TaskFailure | None:
+    def _on_inputs_read(self, report: msg.StoredInputsRead) -> msg.TaskFailure | None:
         execution = self._parts.executions.find(report.attempt)
         if execution is None or not execution.is_deployed:
             return None
         execution.inputs_read = True
         return self._coordinator.obstacle_removed()
 
-    def _refuse_late(self, event: Event) -> list[Command]:
+    def _refuse_late(self, event: contract.Event) -> list[contract.Command]:
         match event:
-            case SnapshotRequest(id=request) | RescaleRequested(request=request):
+            case contract.SnapshotRequest(id=request) | contract.RescaleRequested(request=request):
                 state = self._parts.state.status.value
-                return [AnswerRequest(request=request, error=f"the job has ended: {state}")]
-            case SlotsGranted() if self._parts.state.status.is_globally_terminal:
-                return [ReleaseSlots()]
+                return [contract.AnswerRequest(request=request, error=f"the job has ended: {state}")]
+            case contract.SlotsGranted() if self._parts.state.status.is_globally_terminal:
+                return [contract.ReleaseSlots()]
             case _:
                 return []

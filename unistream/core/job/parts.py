@@ -10,24 +10,8 @@ from typing import Final
 
 from unistream.base.errors import UnistreamError
 from unistream.base.ids import SubtaskId, TaskManagerId
+from unistream.core import contract
 from unistream.core.checkpoint import CheckpointCoordinator, CompletedSnapshots, Sources
-from unistream.core.contract import (
-    CancelTimer,
-    CommandOutbox,
-    JobEnded,
-    JobLog,
-    JobSettings,
-    JobState,
-    RecordException,
-    RecordGraph,
-    RecordJobState,
-    ReleaseSlots,
-    RestorePoint,
-    SlotLease,
-    SuspendRequested,
-    Timer,
-    TimerKind,
-)
 from unistream.core.execution import (
     Execution,
     Executions,
@@ -55,8 +39,8 @@ from unistream.model.snapshot import TaskRestore
 NOT_STARTED_KIND: Final = "TaskManagerNotStarted"
 CANCEL_GRACE_MS: Final = 10_000  # so that the worker's own watchdog acts first
 
-_CANCELLATION: Final = Timer(TimerKind.CANCELLATION)
-_IDLE: Final = Timer(TimerKind.SLOT_IDLE)
+_CANCELLATION: Final = contract.Timer(contract.TimerKind.CANCELLATION)
+_IDLE: Final = contract.Timer(contract.TimerKind.SLOT_IDLE)
 
 
 class JobParts:
@@ -69,14 +53,16 @@ class JobParts:
         suspended_because: For the message about a job that ends as SUSPENDED.
     """
 
-    def __init__(self, graph: JobGraph, settings: JobSettings, restore: RestorePoint | None) -> None:
+    def __init__(
+        self, graph: JobGraph, settings: contract.JobSettings, restore: contract.RestorePoint | None
+    ) -> None:
         if why_no_checkpoints(graph) is not None:
             settings = replace(settings, checkpoint_interval_ms=None)
         self._settings = settings
         self.job = settings.job
         self.now_ms = 0
-        self.outbox = CommandOutbox()
-        self.log = JobLog(settings.job)
+        self.outbox = contract.CommandOutbox()
+        self.log = contract.JobLog(settings.job)
         self.run = JobRun(graph, settings, self.outbox)
         pool = SlotPool(graph, settings.slot_idle_timeout_ms)
         self.slots = JobSlots(pool, self.outbox, self.run.offloaded)
@@ -96,7 +82,7 @@ class JobParts:
         )
         self.failure: TaskFailure | None = None
         self.failed_starts = 0
-        self.suspended_because = SuspendRequested(reason="")
+        self.suspended_because = contract.SuspendRequested(reason="")
 
     def _failure_handler(self, restarts: int) -> FailureHandler:
         return FailureHandler(
@@ -118,7 +104,7 @@ class JobParts:
         return self.run.executions
 
     @property
-    def state(self) -> JobState:
+    def state(self) -> contract.JobState:
         return self.log.state
 
     @property
@@ -208,7 +194,7 @@ class JobParts:
         """Replaces the graph, which differs in its parallelism; nothing runs."""
         self.scheduler.give_up_partitions()
         self._attempts |= self.run.next_attempts()
-        self.outbox.add(RecordGraph(graph))
+        self.outbox.add(contract.RecordGraph(graph))
         self.run = JobRun(graph, self._settings, self.outbox, self._attempts)
         self.sources = self._create_sources(self.sources)
         self.scheduler = RegionScheduler(
@@ -227,7 +213,7 @@ class JobParts:
             run.graph, self.executions, self.outbox, former, separated=separated, without=run.offloaded | read
         )
 
-    def granted(self, leases: tuple[SlotLease, ...]) -> None:
+    def granted(self, leases: tuple[contract.SlotLease, ...]) -> None:
         self.failed_starts = 0
         self.scheduler.granted(leases)
 
@@ -290,7 +276,7 @@ class JobParts:
         recovery = self.recoveries.add(subtasks, is_global=is_global, delay_ms=delay_ms, now_ms=self.now_ms)
         self.run.will_restart(recovery.subtasks)
         if delay_ms:
-            self.outbox.set_timer(Timer(TimerKind.RESTART_DELAY, recovery.id), delay_ms)
+            self.outbox.set_timer(contract.Timer(contract.TimerKind.RESTART_DELAY, recovery.id), delay_ms)
         self.cancel_tasks(recovery.subtasks, why)
         self.scheduling.request(recovery.subtasks)
 
@@ -324,7 +310,7 @@ class JobParts:
         self.scheduling.stop()
         self.coordinator.suspend(why)
         for recovery in self.recoveries.clear():
-            self.outbox.add(CancelTimer(Timer(TimerKind.RESTART_DELAY, recovery)))
+            self.outbox.add(contract.CancelTimer(contract.Timer(contract.TimerKind.RESTART_DELAY, recovery)))
         for execution in self.executions:
             if execution.state is ExecutionState.CREATED:
                 self.executions.move(execution, ExecutionState.CANCELED, why)
@@ -343,15 +329,15 @@ class JobParts:
         """All tasks have ended: answers requests first, then cleans up (FLIP-194)."""
         status = self.state.status
         for timer in (_CANCELLATION, _IDLE):
-            self.outbox.add(CancelTimer(timer))
+            self.outbox.add(contract.CancelTimer(timer))
         if status is JobStatus.FINISHED and self.coordinator.stop_path is not None:
             self.coordinator.answer_stop()
         else:
             self.refuse_stop(f"the job ended as {status.value}")
         self.coordinator.discard_at_end(status, self._settings.retention)
         self.scheduler.give_up_partitions()
-        self.outbox.add(ReleaseSlots())
-        self.outbox.add(JobEnded(state=status.value, failure=self._why_ended(status)))
+        self.outbox.add(contract.ReleaseSlots())
+        self.outbox.add(contract.JobEnded(state=status.value, failure=self._why_ended(status)))
 
     def _why_ended(self, status: JobStatus) -> TaskFailure | None:
         if status is not JobStatus.SUSPENDED:
@@ -364,7 +350,7 @@ class JobParts:
             None if latest is None else (latest.directory, latest.manifest),
             has_checkpoints=self._settings.checkpointing,
         )
-        self.outbox.add(RecordException(failure=why, attempt=None, task_manager=None))
+        self.outbox.add(contract.RecordException(failure=why, attempt=None, task_manager=None))
         return why
 
     def refuse_stop(self, why: str) -> None:
@@ -385,7 +371,7 @@ class JobParts:
         anyway."""
         place = execution.place if execution is not None else None
         self.outbox.add(
-            RecordException(
+            contract.RecordException(
                 failure=failure,
                 attempt=execution.attempt if execution is not None else None,
                 task_manager=place.task_manager if place is not None else None,
@@ -398,7 +384,7 @@ class JobParts:
         status = self.state.status
         failed = status in (JobStatus.RESTARTING, JobStatus.FAILING, JobStatus.FAILED)
         self.outbox.add(
-            RecordJobState(
+            contract.RecordJobState(
                 state=status.value,
                 restarts=self.failures.number_of_restarts,
                 failure=self.failure if failed else None,

@@ -14,15 +14,7 @@ from enum import Enum, unique
 from typing import Final
 
 from unistream.base.errors import ConfigError
-from unistream.core.contract import (
-    AnswerRequest,
-    CancelTimer,
-    RescaleRequested,
-    SnapshotRequest,
-    StateLog,
-    Timer,
-    TimerKind,
-)
+from unistream.core import contract
 from unistream.core.graph import ExecutionPlan
 from unistream.core.job.parts import JobParts
 from unistream.core.job.scaling import with_parallelism
@@ -30,7 +22,7 @@ from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
 from unistream.model.snapshot_kind import SnapshotKind
 
-RESCALE_SLOTS: Final = Timer(TimerKind.SLOT_REQUEST, -1)  # no bulk has that id
+RESCALE_SLOTS: Final = contract.Timer(contract.TimerKind.SLOT_REQUEST, -1)  # no bulk has that id
 
 
 @unique
@@ -82,7 +74,7 @@ class Rescaling:
     def __init__(self, parts: JobParts, restart: Callable[[], None]) -> None:
         self._parts = parts
         self._restart = restart
-        self._log = StateLog(f"rescaling of job {parts.job}", RescaleState.NONE, CHANGES)
+        self._log = contract.StateLog(f"rescaling of job {parts.job}", RescaleState.NONE, CHANGES)
         self._wanted: JobGraph | None = None  # requested by a user
         self._request: str | None = None  # the id of the request that is not answered yet
         self._seen: set[str] = set()
@@ -104,7 +96,7 @@ class Rescaling:
 
     # --- requests ---------------------------------------------------------------------------------
 
-    def request(self, event: RescaleRequested) -> TaskFailure | None:
+    def request(self, event: contract.RescaleRequested) -> TaskFailure | None:
         """Begins the requested change, waits for its slots, or refuses it."""
         if event.request in self._seen:
             return None
@@ -146,7 +138,7 @@ class Rescaling:
         """Takes the step that is possible now, if any."""
         match self.state:
             case RescaleState.SLOTS if not self._parts.slots.lack(self._graph):
-                self._parts.outbox.add(CancelTimer(RESCALE_SLOTS))
+                self._parts.outbox.add(contract.CancelTimer(RESCALE_SLOTS))
                 return self._slots_are_there()
             case RescaleState.DUE | RescaleState.ALIGNED_DUE:
                 return self._end_tasks()
@@ -176,7 +168,7 @@ class Rescaling:
     def _begin(self, change: RescaleState) -> TaskFailure | None:
         self._log.to(change, "a checkpoint first")
         self._count += 1
-        request = SnapshotRequest(
+        request = contract.SnapshotRequest(
             id=f"rescale {self._count}",
             kind=SnapshotKind.CHECKPOINT,
             aligned=change is RescaleState.ALIGNED,
@@ -235,7 +227,7 @@ class Rescaling:
     def give_up(self, why: str) -> None:
         """Ends the change in progress, if any."""
         if self.state is RescaleState.SLOTS:
-            self._parts.outbox.add(CancelTimer(RESCALE_SLOTS))
+            self._parts.outbox.add(contract.CancelTimer(RESCALE_SLOTS))
         if self.state is not RescaleState.NONE:
             self._wanted = None
             self._parts.scheduling.cool_down()
@@ -250,4 +242,4 @@ class Rescaling:
 
     def _answer(self, request: str, error: str | None) -> None:
         path = "" if error is None else None
-        self._parts.outbox.add(AnswerRequest(request=request, path=path, error=error))
+        self._parts.outbox.add(contract.AnswerRequest(request=request, path=path, error=error))

@@ -28,29 +28,7 @@ from enum import Enum
 from typing import Final, assert_never
 
 from unistream.base.ids import LeaderEpoch
-from unistream.core.leadership.messages import (
-    CancelLeadershipTimer,
-    CheckNode,
-    Closed,
-    Command,
-    ConnectionChanged,
-    ConnectionState,
-    Event,
-    GrantLeadership,
-    JoinElection,
-    LeadershipTimer,
-    LeadershipTimerFired,
-    LeaveElection,
-    LookFailed,
-    NodeBehind,
-    NodeFirst,
-    NodeGone,
-    QueueChanged,
-    Resume,
-    RevokeLeadership,
-    SetLeadershipTimer,
-    Suspend,
-)
+from unistream.core.leadership import messages
 
 MARGIN_SHARE: Final = 8  # of the session timeout: covers a clock that is slow and a look that was sent late
 CHECK_SHARE: Final = 8  # looks in one session timeout; a lease survives several that fail
@@ -100,7 +78,7 @@ class LeadershipMachine:
 
     def __init__(self) -> None:
         self._standing = Standing.OUTSIDE
-        self._link = ConnectionState.LOST
+        self._link = messages.ConnectionState.LOST
         self._changes = 0  # number of the last change of the connection
         self._session = 0  # in which the own node was, or will be, created
         self._timeout_ms = 0
@@ -120,23 +98,23 @@ class LeadershipMachine:
         """When leadership ends unless there is another contact; None: it does not lead."""
         return self._lease_ends_ms
 
-    def handle(self, event: Event, now_ms: int) -> list[Command]:
+    def handle(self, event: messages.Event, now_ms: int) -> list[messages.Command]:
         """What to do, in this order. A lease that is over ends before the event counts."""
         if self._standing is Standing.CLOSED:
             return []
         commands = self._end_lease(now_ms)
         match event:
-            case ConnectionChanged():
+            case messages.ConnectionChanged():
                 commands += self._connection(event, now_ms)
-            case NodeFirst() | NodeBehind() | NodeGone() | LookFailed():
+            case messages.NodeFirst() | messages.NodeBehind() | messages.NodeGone() | messages.LookFailed():
                 commands += self._answer(event, now_ms)
-            case QueueChanged():
+            case messages.QueueChanged():
                 commands += self._queue_changed(now_ms)
-            case LeadershipTimerFired(LeadershipTimer.CHECK):
+            case messages.LeadershipTimerFired(messages.LeadershipTimer.CHECK):
                 commands += self._check_is_due(now_ms)
-            case LeadershipTimerFired():
+            case messages.LeadershipTimerFired():
                 pass  # the lease was looked at above
-            case Closed():
+            case messages.Closed():
                 commands += self._close()
             case _:
                 assert_never(event)
@@ -145,23 +123,23 @@ class LeadershipMachine:
 
     # --- the connection ---------------------------------------------------------------------------
 
-    def _connection(self, event: ConnectionChanged, now_ms: int) -> list[Command]:
+    def _connection(self, event: messages.ConnectionChanged, now_ms: int) -> list[messages.Command]:
         if event.number <= self._changes:
             return []
         self._changes = event.number
         self._link = event.link
         match event.link:
-            case ConnectionState.CONNECTED:
+            case messages.ConnectionState.CONNECTED:
                 return self._connected(event, now_ms)
-            case ConnectionState.SUSPENDED:
+            case messages.ConnectionState.SUSPENDED:
                 return self._disconnected(suspend=True)
-            case ConnectionState.LOST:
+            case messages.ConnectionState.LOST:
                 commands = self._disconnected(suspend=False)
                 return commands + self._drop_node("the session with the service is over", now_ms)
             case _:
                 assert_never(event.link)
 
-    def _connected(self, event: ConnectionChanged, now_ms: int) -> list[Command]:
+    def _connected(self, event: messages.ConnectionChanged, now_ms: int) -> list[messages.Command]:
         same, self._session = event.session == self._session, event.session
         self._timeout_ms = event.timeout_ms
         if same and self._standing in _IN_QUEUE:
@@ -171,18 +149,18 @@ class LeadershipMachine:
             "the session with the service was replaced by another one", now_ms
         ) or self._join(now_ms)
 
-    def _disconnected(self, *, suspend: bool) -> list[Command]:
+    def _disconnected(self, *, suspend: bool) -> list[messages.Command]:
         self._forget_look()
-        commands: list[Command] = []
+        commands: list[messages.Command] = []
         if self._check_at_ms is not None:
             self._check_at_ms = None
-            commands.append(CancelLeadershipTimer(LeadershipTimer.CHECK))
+            commands.append(messages.CancelLeadershipTimer(messages.LeadershipTimer.CHECK))
         if suspend and self._standing is Standing.LEADING:
             self._become(Standing.SUSPENDED)
-            commands.insert(0, Suspend())
+            commands.insert(0, messages.Suspend())
         return commands
 
-    def _drop_node(self, reason: str, now_ms: int) -> list[Command]:
+    def _drop_node(self, reason: str, now_ms: int) -> list[messages.Command]:
         """The own node does not count any more; [] if there was none to lose."""
         if self._standing in _LEADS:
             return self._revoke(reason, now_ms)
@@ -192,16 +170,16 @@ class LeadershipMachine:
 
     # --- looks ------------------------------------------------------------------------------------
 
-    def _join(self, now_ms: int) -> list[Command]:
+    def _join(self, now_ms: int) -> list[messages.Command]:
         if self._standing is not Standing.JOINING:
             self._become(Standing.JOINING)
-        return [JoinElection(self._begin_look(now_ms)), self._set_check(now_ms)]
+        return [messages.JoinElection(self._begin_look(now_ms)), self._set_check(now_ms)]
 
-    def _look(self, now_ms: int) -> list[Command]:
-        return [CheckNode(self._begin_look(now_ms)), self._set_check(now_ms)]
+    def _look(self, now_ms: int) -> list[messages.Command]:
+        return [messages.CheckNode(self._begin_look(now_ms)), self._set_check(now_ms)]
 
     def _begin_look(self, now_ms: int) -> int:
-        assert self._link is ConnectionState.CONNECTED, "nobody answers without a connection"
+        assert self._link is messages.ConnectionState.CONNECTED, "nobody answers without a connection"
         self._looks += 1
         self._pending = _Look(self._looks, now_ms)
         self._look_again = False
@@ -211,40 +189,44 @@ class LeadershipMachine:
         self._pending = None
         self._look_again = False
 
-    def _set_check(self, now_ms: int) -> SetLeadershipTimer:
+    def _set_check(self, now_ms: int) -> messages.SetLeadershipTimer:
         self._check_at_ms = now_ms + check_interval_ms(self._timeout_ms)
-        return SetLeadershipTimer(LeadershipTimer.CHECK, self._check_at_ms)
+        return messages.SetLeadershipTimer(messages.LeadershipTimer.CHECK, self._check_at_ms)
 
-    def _queue_changed(self, now_ms: int) -> list[Command]:
+    def _queue_changed(self, now_ms: int) -> list[messages.Command]:
         if self._pending is not None:
             self._look_again = True
             return []
-        if self._link is ConnectionState.CONNECTED and self._standing in _IN_QUEUE:
+        if self._link is messages.ConnectionState.CONNECTED and self._standing in _IN_QUEUE:
             return self._look(now_ms)
         return []
 
-    def _check_is_due(self, now_ms: int) -> list[Command]:
+    def _check_is_due(self, now_ms: int) -> list[messages.Command]:
         if self._check_at_ms is None or now_ms < self._check_at_ms:
             return []
-        assert self._link is ConnectionState.CONNECTED, "it is cancelled with the connection"
+        assert self._link is messages.ConnectionState.CONNECTED, "it is cancelled with the connection"
         if self._pending is not None and now_ms - self._pending.at_ms < self._timeout_ms:
             return [self._set_check(now_ms)]  # the answer may still come
         return self._look(now_ms) if self._standing in _IN_QUEUE else self._join(now_ms)
 
-    def _answer(self, event: NodeFirst | NodeBehind | NodeGone | LookFailed, now_ms: int) -> list[Command]:
+    def _answer(
+        self,
+        event: messages.NodeFirst | messages.NodeBehind | messages.NodeGone | messages.LookFailed,
+        now_ms: int,
+    ) -> list[messages.Command]:
         look = self._pending
         if look is None or event.look != look.number:
             return []
         again = self._look_again
         self._forget_look()
         match event:
-            case NodeFirst():
+            case messages.NodeFirst():
                 commands = self._first(event.epoch, look.at_ms, now_ms)
-            case NodeBehind():
+            case messages.NodeBehind():
                 commands = self._behind(now_ms)
-            case NodeGone():
+            case messages.NodeGone():
                 commands = self._gone(now_ms)
-            case LookFailed():
+            case messages.LookFailed():
                 commands = []  # the timer looks again
             case _:
                 assert_never(event)
@@ -252,7 +234,7 @@ class LeadershipMachine:
             commands += self._look(now_ms)
         return commands
 
-    def _first(self, epoch: LeaderEpoch, seen_ms: int, now_ms: int) -> list[Command]:
+    def _first(self, epoch: LeaderEpoch, seen_ms: int, now_ms: int) -> list[messages.Command]:
         ends_ms = seen_ms + lease_ms(self._timeout_ms)
         match self._standing:
             case Standing.JOINING | Standing.WAITING:
@@ -265,71 +247,71 @@ class LeadershipMachine:
                 return [self._extend_lease(ends_ms)]
             case Standing.SUSPENDED:
                 self._become(Standing.LEADING)
-                return [self._extend_lease(ends_ms), Resume()]
+                return [self._extend_lease(ends_ms), messages.Resume()]
         return []
 
-    def _elected(self, epoch: LeaderEpoch, ends_ms: int, now_ms: int) -> list[Command]:
+    def _elected(self, epoch: LeaderEpoch, ends_ms: int, now_ms: int) -> list[messages.Command]:
         if now_ms >= ends_ms:  # the answer is so old that the session may be over
             if self._standing is Standing.JOINING:
                 self._become(Standing.WAITING)
             return self._look(now_ms)
         if self._epoch is not None and epoch <= self._epoch:  # the service has lost its memory
             self._become(Standing.OUTSIDE)
-            return [LeaveElection(), self._set_check(now_ms)]
+            return [messages.LeaveElection(), self._set_check(now_ms)]
         self._become(Standing.LEADING)
         self._epoch = epoch
-        return [self._extend_lease(ends_ms), GrantLeadership(epoch)]
+        return [self._extend_lease(ends_ms), messages.GrantLeadership(epoch)]
 
-    def _behind(self, now_ms: int) -> list[Command]:
+    def _behind(self, now_ms: int) -> list[messages.Command]:
         if self._standing in _LEADS:
             return self._revoke("another contender's node is before the own one", now_ms)
         if self._standing is Standing.JOINING:
             self._become(Standing.WAITING)
         return []
 
-    def _gone(self, now_ms: int) -> list[Command]:
+    def _gone(self, now_ms: int) -> list[messages.Command]:
         if self._standing in _LEADS:
             return self._revoke("the node in the election was removed", now_ms)
         return self._join(now_ms)
 
     # --- the end of leadership --------------------------------------------------------------------
 
-    def _extend_lease(self, ends_ms: int) -> SetLeadershipTimer:
+    def _extend_lease(self, ends_ms: int) -> messages.SetLeadershipTimer:
         self._lease_ends_ms = max(ends_ms, self._lease_ends_ms or ends_ms)
-        return SetLeadershipTimer(LeadershipTimer.LEASE, self._lease_ends_ms)
+        return messages.SetLeadershipTimer(messages.LeadershipTimer.LEASE, self._lease_ends_ms)
 
-    def _end_lease(self, now_ms: int) -> list[Command]:
+    def _end_lease(self, now_ms: int) -> list[messages.Command]:
         if self._lease_ends_ms is None or now_ms < self._lease_ends_ms:
             return []
         waited_ms = lease_ms(self._timeout_ms) + now_ms - self._lease_ends_ms
         return self._revoke(f"no contact to the service for {waited_ms} ms", now_ms)
 
-    def _revoke(self, reason: str, now_ms: int) -> list[Command]:
+    def _revoke(self, reason: str, now_ms: int) -> list[messages.Command]:
         """Ends this leadership for good; then a new node is queued, as soon as there is a connection."""
         self._become(Standing.OUTSIDE)
         self._lease_ends_ms = None
         self._forget_look()
-        commands: list[Command] = [
-            RevokeLeadership(reason),
-            CancelLeadershipTimer(LeadershipTimer.LEASE),
-            LeaveElection(),
+        commands: list[messages.Command] = [
+            messages.RevokeLeadership(reason),
+            messages.CancelLeadershipTimer(messages.LeadershipTimer.LEASE),
+            messages.LeaveElection(),
         ]
-        if self._link is ConnectionState.CONNECTED:
+        if self._link is messages.ConnectionState.CONNECTED:
             commands += self._join(now_ms)
         return commands
 
-    def _close(self) -> list[Command]:
-        commands: list[Command] = []
+    def _close(self) -> list[messages.Command]:
+        commands: list[messages.Command] = []
         if self._standing in _LEADS:
-            commands.append(RevokeLeadership("the election was closed"))
+            commands.append(messages.RevokeLeadership("the election was closed"))
         self._become(Standing.CLOSED)
         self._lease_ends_ms = self._check_at_ms = None
         self._forget_look()
         return [
             *commands,
-            CancelLeadershipTimer(LeadershipTimer.CHECK),
-            CancelLeadershipTimer(LeadershipTimer.LEASE),
-            LeaveElection(),
+            messages.CancelLeadershipTimer(messages.LeadershipTimer.CHECK),
+            messages.CancelLeadershipTimer(messages.LeadershipTimer.LEASE),
+            messages.LeaveElection(),
         ]
 
     def _become(self, standing: Standing) -> None:
@@ -338,6 +320,6 @@ class LeadershipMachine:
 
     def _validate(self) -> None:
         assert (self._lease_ends_ms is not None) == (self._standing in _LEADS)
-        assert self._pending is None or self._link is ConnectionState.CONNECTED
-        if self._link is ConnectionState.CONNECTED and self._standing is not Standing.CLOSED:
+        assert self._pending is None or self._link is messages.ConnectionState.CONNECTED
+        if self._link is messages.ConnectionState.CONNECTED and self._standing is not Standing.CLOSED:
             assert self._check_at_ms is not None, "without it a lost answer would hold it up for ever"

@@ -15,24 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from unistream.base.config import (
-    MEMORY_FLINK,
-    MEMORY_FRAMEWORK_HEAP,
-    MEMORY_FRAMEWORK_OFF_HEAP,
-    MEMORY_MANAGED,
-    MEMORY_MANAGED_FRACTION,
-    MEMORY_NETWORK_FRACTION,
-    MEMORY_NETWORK_MAX,
-    MEMORY_NETWORK_MIN,
-    MEMORY_OVERHEAD_FRACTION,
-    MEMORY_OVERHEAD_MAX,
-    MEMORY_OVERHEAD_MIN,
-    MEMORY_PROCESS,
-    MEMORY_TASK_HEAP,
-    MEMORY_TASK_OFF_HEAP,
-    ConfigOption,
-    Configuration,
-)
+from unistream.base import config as options
+from unistream.base.config import ConfigOption, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
 
@@ -105,13 +89,13 @@ def memory_plan(config: Configuration, slots: int) -> MemoryPlan:
     if given.task is not None and given.managed is not None:
         network = _network_for(given, given.fixed + given.task + given.managed)
         return _with_overhead(given, given.task, network, given.managed, slots)
-    flink, named = given.flink, given.text(MEMORY_FLINK)
+    flink, named = given.flink, given.text(options.MEMORY_FLINK)
     if flink is None:
         process = given.process if given.process is not None else PROCESS_DEFAULT
         overhead = given.overhead.of(process)
         flink = process - overhead
         named = f"{_process_text(given)} minus {describe_bytes(overhead)} of overhead"
-        _refuse(flink < 0, f"{named} leaves nothing for the worker: raise {MEMORY_PROCESS.key}")
+        _refuse(flink < 0, f"{named} leaves nothing for the worker: raise {options.MEMORY_PROCESS.key}")
     managed = given.managed if given.managed is not None else int(flink * given.managed_fraction)
     if given.task is None:
         network = given.network.of(flink)
@@ -176,15 +160,21 @@ class _ConfiguredSizes:
 
     def __init__(self, config: Configuration) -> None:
         self._config = config
-        self.process = config.find(MEMORY_PROCESS)
-        self.flink = config.find(MEMORY_FLINK)
-        self.framework = config.get(MEMORY_FRAMEWORK_HEAP) + config.get(MEMORY_FRAMEWORK_OFF_HEAP)
-        self.task_off_heap = config.get(MEMORY_TASK_OFF_HEAP)
-        self.task = config.find(MEMORY_TASK_HEAP)
-        self.managed = config.find(MEMORY_MANAGED)
-        self.managed_fraction = config.get(MEMORY_MANAGED_FRACTION)
-        self.network = _Range(config, MEMORY_NETWORK_FRACTION, MEMORY_NETWORK_MIN, MEMORY_NETWORK_MAX)
-        self.overhead = _Range(config, MEMORY_OVERHEAD_FRACTION, MEMORY_OVERHEAD_MIN, MEMORY_OVERHEAD_MAX)
+        self.process = config.find(options.MEMORY_PROCESS)
+        self.flink = config.find(options.MEMORY_FLINK)
+        self.framework = config.get(options.MEMORY_FRAMEWORK_HEAP) + config.get(
+            options.MEMORY_FRAMEWORK_OFF_HEAP
+        )
+        self.task_off_heap = config.get(options.MEMORY_TASK_OFF_HEAP)
+        self.task = config.find(options.MEMORY_TASK_HEAP)
+        self.managed = config.find(options.MEMORY_MANAGED)
+        self.managed_fraction = config.get(options.MEMORY_MANAGED_FRACTION)
+        self.network = _Range(
+            config, options.MEMORY_NETWORK_FRACTION, options.MEMORY_NETWORK_MIN, options.MEMORY_NETWORK_MAX
+        )
+        self.overhead = _Range(
+            config, options.MEMORY_OVERHEAD_FRACTION, options.MEMORY_OVERHEAD_MIN, options.MEMORY_OVERHEAD_MAX
+        )
 
     @property
     def fixed(self) -> int:
@@ -201,14 +191,16 @@ def _network_for(given: _ConfiguredSizes, rest: int) -> int:
     """Network memory where task and managed memory are given (`rest`: all else of flink.size)."""
     if given.flink is None:
         return given.network.added_to(rest)
-    parts = f"{given.text(MEMORY_TASK_HEAP)} and {given.text(MEMORY_MANAGED)}"
+    parts = f"{given.text(options.MEMORY_TASK_HEAP)} and {given.text(options.MEMORY_MANAGED)}"
     network = given.flink - rest
     _refuse(
         network < 0,
         f"{parts} with {describe_bytes(given.fixed)} of framework and task.off-heap memory exceed "
-        f"{given.text(MEMORY_FLINK)} by {describe_bytes(-network)}",
+        f"{given.text(options.MEMORY_FLINK)} by {describe_bytes(-network)}",
     )
-    given.network.check(network, f"what {given.text(MEMORY_FLINK)} leaves after {parts} for network memory")
+    given.network.check(
+        network, f"what {given.text(options.MEMORY_FLINK)} leaves after {parts} for network memory"
+    )
     return network
 
 
@@ -240,29 +232,31 @@ def _with_overhead(given: _ConfiguredSizes, task: int, network: int, managed: in
 
 
 def _too_much(given: _ConfiguredSizes, whole: str, managed: int, network: int | None) -> str:
-    task = "" if given.task is None else f", {given.text(MEMORY_TASK_HEAP)}"
+    task = "" if given.task is None else f", {given.text(options.MEMORY_TASK_HEAP)}"
     return f"{whole} is too little for its parts: {_parts(given, network, managed)}{task}"
 
 
 def _parts(given: _ConfiguredSizes, network: int | None, managed: int) -> str:
     shown = [
-        given.text(MEMORY_FRAMEWORK_HEAP),
-        given.text(MEMORY_FRAMEWORK_OFF_HEAP),
-        given.text(MEMORY_TASK_OFF_HEAP),
+        given.text(options.MEMORY_FRAMEWORK_HEAP),
+        given.text(options.MEMORY_FRAMEWORK_OFF_HEAP),
+        given.text(options.MEMORY_TASK_OFF_HEAP),
     ]
     if given.managed is None:
-        shown.append(f"managed memory {describe_bytes(managed)} ({MEMORY_MANAGED_FRACTION.key})")
+        shown.append(f"managed memory {describe_bytes(managed)} ({options.MEMORY_MANAGED_FRACTION.key})")
     else:
-        shown.append(given.text(MEMORY_MANAGED))
+        shown.append(given.text(options.MEMORY_MANAGED))
     if network is not None:
-        shown.append(f"network memory {describe_bytes(network)} ({MEMORY_NETWORK_FRACTION.key}, .min, .max)")
+        shown.append(
+            f"network memory {describe_bytes(network)} ({options.MEMORY_NETWORK_FRACTION.key}, .min, .max)"
+        )
     return ", ".join(shown)
 
 
 def _process_text(given: _ConfiguredSizes) -> str:
     if given.process is None:
-        return f"{MEMORY_PROCESS.key} = {describe_bytes(PROCESS_DEFAULT)} (default)"
-    return given.text(MEMORY_PROCESS)
+        return f"{options.MEMORY_PROCESS.key} = {describe_bytes(PROCESS_DEFAULT)} (default)"
+    return given.text(options.MEMORY_PROCESS)
 
 
 def _refuse(wrong: bool, why: str) -> None:

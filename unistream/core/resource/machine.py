@@ -17,26 +17,7 @@ from typing import Final, assert_never
 
 from unistream.base.ids import AllocationId, JobId, TaskManagerId
 from unistream.core.contract import SlotLease
-from unistream.core.resource.messages import (
-    AnnounceLoss,
-    BlockedHost,
-    GrantSlots,
-    JobResourceEvent,
-    ProbeWorker,
-    RefuseSlots,
-    ResourceCommand,
-    ResourceEvent,
-    SlotsReturned,
-    SlotsWanted,
-    StartWorker,
-    StopWorker,
-    Tick,
-    WorkerEnded,
-    WorkerHeartbeat,
-    WorkerProbed,
-    WorkerRegistered,
-    WorkerView,
-)
+from unistream.core.resource import messages
 from unistream.core.resource.slot_matching import (
     FreeSlots,
     certain_profile,
@@ -94,12 +75,12 @@ class ResourceMachine:
         self._hopeless_starts = 0
         self._no_start_before_ms = 0
 
-    def handle(self, event: ResourceEvent) -> list[ResourceCommand]:
+    def handle(self, event: messages.ResourceEvent) -> list[messages.ResourceCommand]:
         """The commands that follow from `event`, in order."""
-        if not isinstance(event, JobResourceEvent):
+        if not isinstance(event, messages.JobResourceEvent):
             self._advance_to(event.now_ms)
         commands = list(self._react(event))
-        if isinstance(event, WorkerHeartbeat):
+        if isinstance(event, messages.WorkerHeartbeat):
             return commands  # nothing has become free
         commands += self._grant()
         commands += self._start_workers()
@@ -107,34 +88,36 @@ class ResourceMachine:
             commands += self._refuse_what_none_can_serve()
         return commands
 
-    def _react(self, event: ResourceEvent) -> Iterator[ResourceCommand]:
+    def _react(self, event: messages.ResourceEvent) -> Iterator[messages.ResourceCommand]:
         match event:
-            case SlotsWanted():
+            case messages.SlotsWanted():
                 yield from self._want(event)
-            case SlotsReturned():
+            case messages.SlotsReturned():
                 self._return(event)
-            case WorkerRegistered():
+            case messages.WorkerRegistered():
                 yield from self._register(event)
-            case WorkerHeartbeat() | WorkerProbed():
+            case messages.WorkerHeartbeat() | messages.WorkerProbed():
                 yield from self._on_sign_of_life(event)
-            case WorkerEnded(task_manager=task_manager, reason=reason, host=host):
+            case messages.WorkerEnded(task_manager=task_manager, reason=reason, host=host):
                 worker = self._workers.get(task_manager)
                 starting = worker is not None and not worker.is_up
                 yield from self._lose(task_manager, reason, host)
                 if starting:
                     yield from self._give_up_starting(event)
-            case Tick():
+            case messages.Tick():
                 self._blocklist.expire(self._now_ms)
                 for worker in list(self._workers.values()):
                     yield from self._look_at(worker)
             case _:
                 assert_never(event)
 
-    def _on_sign_of_life(self, event: WorkerHeartbeat | WorkerProbed) -> Iterator[ResourceCommand]:
+    def _on_sign_of_life(
+        self, event: messages.WorkerHeartbeat | messages.WorkerProbed
+    ) -> Iterator[messages.ResourceCommand]:
         worker = self._workers.get(event.task_manager)
         if worker is None:
             return
-        if isinstance(event, WorkerHeartbeat):
+        if isinstance(event, messages.WorkerHeartbeat):
             worker.heard_ms = self._now_ms
         else:
             worker.probed(event, self._now_ms)
@@ -149,7 +132,7 @@ class ResourceMachine:
             self._now_ms = now_ms
         self._now_ms = max(self._now_ms, now_ms)
 
-    def view(self) -> tuple[WorkerView, ...]:
+    def view(self) -> tuple[messages.WorkerView, ...]:
         """All workers, starting ones too, in the order in which they came."""
         shut = self._shut()
         return tuple(
@@ -157,13 +140,13 @@ class ResourceMachine:
             for worker in self._workers.values()
         )
 
-    def blocked(self) -> tuple[BlockedHost, ...]:
+    def blocked(self) -> tuple[messages.BlockedHost, ...]:
         """Hosts that are avoided, also those without workers."""
         return self._blocklist.blocked(self._now_ms, self._shut())
 
     # --- jobs ---------------------------------------------------------------------------------------
 
-    def _want(self, event: SlotsWanted) -> Iterator[ResourceCommand]:
+    def _want(self, event: messages.SlotsWanted) -> Iterator[messages.ResourceCommand]:
         """New requests wait; leases that were granted before are sent again."""
         held = {request: lease for w in self._workers.values() for request, lease in w.leases.items()}
         again, too_big = [], []
@@ -177,12 +160,12 @@ class ResourceMachine:
             else:
                 self._requests.open(request, wanted)
         if again:
-            yield GrantSlots(job=event.job, leases=tuple(again))
+            yield messages.GrantSlots(job=event.job, leases=tuple(again))
         if too_big:
             reason = too_big_text(too_big, self._rules.largest)
-            yield RefuseSlots(job=event.job, requests=tuple(too_big), reason=reason, permanent=True)
+            yield messages.RefuseSlots(job=event.job, requests=tuple(too_big), reason=reason, permanent=True)
 
-    def _return(self, event: SlotsReturned) -> None:
+    def _return(self, event: messages.SlotsReturned) -> None:
         job = event.job
         gone = {(job, key) for key in event.requests} if event.requests else self._requests.of(job)
         self._requests.forget(gone)
@@ -193,7 +176,7 @@ class ResourceMachine:
 
     # --- workers ------------------------------------------------------------------------------------
 
-    def _register(self, event: WorkerRegistered) -> Iterator[ResourceCommand]:
+    def _register(self, event: messages.WorkerRegistered) -> Iterator[messages.ResourceCommand]:
         """A worker that was started and is still wanted, or any if they come by themselves."""
         worker = self._workers.get(event.task_manager)
         if worker is None:
@@ -218,7 +201,9 @@ class ResourceMachine:
         self._failed_starts = self._hopeless_starts = 0
         self._no_start_before_ms = 0
 
-    def _lose(self, task_manager: TaskManagerId, reason: str, host: str = "") -> Iterator[ResourceCommand]:
+    def _lose(
+        self, task_manager: TaskManagerId, reason: str, host: str = ""
+    ) -> Iterator[messages.ResourceCommand]:
         """`host`: where it ran, if it has not registered."""
         worker = self._workers.pop(task_manager, None)
         if worker is None:
@@ -238,9 +223,9 @@ class ResourceMachine:
             self._failed_starts = min(self._failed_starts + 1, 16)
             self._no_start_before_ms = self._now_ms + pause_ms
         jobs = worker.jobs if worker.is_up else self._requests.jobs  # they wait for it
-        yield AnnounceLoss(task_manager=task_manager, reason=reason, jobs=jobs)
+        yield messages.AnnounceLoss(task_manager=task_manager, reason=reason, jobs=jobs)
 
-    def _give_up_starting(self, event: WorkerEnded) -> Iterator[ResourceCommand]:
+    def _give_up_starting(self, event: messages.WorkerEnded) -> Iterator[messages.ResourceCommand]:
         """A worker failed to start: refuses all requests if no other worker can start either."""
         self._hopeless_starts = self._hopeless_starts + 1 if event.hopeless else 0
         most = HOPELESS_STARTS_MAX if self._rules.block.elsewhere else 1
@@ -248,14 +233,14 @@ class ResourceMachine:
             return
         self._hopeless_starts = 0
         for job, requests in self._requests.take(lambda _: True).items():
-            yield RefuseSlots(
+            yield messages.RefuseSlots(
                 job=job,
                 requests=tuple(requests),
                 reason=f"no worker can start: {event.reason}",
                 permanent=True,
             )
 
-    def _look_at(self, worker: Worker) -> Iterator[ResourceCommand]:
+    def _look_at(self, worker: Worker) -> Iterator[messages.ResourceCommand]:
         """Gives it up if it is lost, stops it if it is idle, probes it if that is due."""
         why = worker.reason_to_give_up(
             self._rules,
@@ -271,15 +256,15 @@ class ResourceMachine:
             )
         elif self._is_probe_due(worker):
             worker.is_probed, worker.probed_ms = True, self._now_ms
-            yield ProbeWorker(worker.id)
+            yield messages.ProbeWorker(worker.id)
 
-    def _give_up(self, worker: Worker, reason: str) -> Iterator[ResourceCommand]:
+    def _give_up(self, worker: Worker, reason: str) -> Iterator[messages.ResourceCommand]:
         yield from self._lose(worker.id, reason)
-        yield StopWorker(task_manager=worker.id, reason=reason)
+        yield messages.StopWorker(task_manager=worker.id, reason=reason)
 
-    def _stop(self, worker: Worker, reason: str) -> StopWorker:
+    def _stop(self, worker: Worker, reason: str) -> messages.StopWorker:
         del self._workers[worker.id]
-        return StopWorker(task_manager=worker.id, reason=reason)
+        return messages.StopWorker(task_manager=worker.id, reason=reason)
 
     def _is_idle(self, worker: Worker) -> bool:
         idle_ms = self._now_ms - worker.idle_since_ms
@@ -297,7 +282,7 @@ class ResourceMachine:
 
     # --- slots --------------------------------------------------------------------------------------
 
-    def _grant(self) -> Iterator[ResourceCommand]:
+    def _grant(self) -> Iterator[messages.ResourceCommand]:
         """Free slots to open requests, oldest first; one command for each job.
 
         Active: a request gets a slot of the profile that would be started for it, and no bigger one. Two idle
@@ -317,7 +302,7 @@ class ResourceMachine:
             if slot is not None:
                 granted.setdefault(wanted.job, []).append(self._lease(wanted, slot))
         for job, leases in granted.items():
-            yield GrantSlots(job=job, leases=tuple(leases))
+            yield messages.GrantSlots(job=job, leases=tuple(leases))
 
     def _lease(self, wanted: OpenRequest, worker: Worker) -> SlotLease:
         assert worker.address is not None, "only workers that are up give slots"
@@ -336,7 +321,7 @@ class ResourceMachine:
     def _can_be_started(self, wanted: ResourceProfile) -> bool:
         return serves(self._rules.slot, wanted, strict=True) or wanted.fits_in(self._rules.largest)
 
-    def _start_workers(self) -> Iterator[ResourceCommand]:
+    def _start_workers(self) -> Iterator[messages.ResourceCommand]:
         """Starts as many workers as the open requests, which no free slot fits, need beyond those that are
         starting. At the limit of workers, unused ones are stopped for them."""
         if not self._rules.active or not self._requests or self._now_ms < self._no_start_before_ms:
@@ -365,7 +350,7 @@ class ResourceMachine:
         usual = self._rules.slot
         return usual if serves(usual, wanted, strict=True) else profile_for(wanted, usual)
 
-    def _start_for(self, wanted: OpenRequest) -> StartWorker:
+    def _start_for(self, wanted: OpenRequest) -> messages.StartWorker:
         """A usual worker, or one with a single slot that is made to measure."""
         profile = self._slot_for(wanted.request.profile)
         worker = Worker(
@@ -378,7 +363,7 @@ class ResourceMachine:
             idle_since_ms=self._now_ms,
         )
         self._workers[worker.id] = worker
-        return StartWorker(
+        return messages.StartWorker(
             task_manager=worker.id,
             slots=worker.slots,
             job=wanted.job,
@@ -386,7 +371,7 @@ class ResourceMachine:
             avoid=worker.avoid,
         )
 
-    def _refuse_what_none_can_serve(self) -> Iterator[ResourceCommand]:
+    def _refuse_what_none_can_serve(self) -> Iterator[messages.ResourceCommand]:
         """Passive, after the startup time: requests that are too big for every worker. Without any worker the
         requests keep waiting: the first one may still register."""
         if self._began_ms is None or self._now_ms - self._began_ms < self._rules.startup_ms:
@@ -400,7 +385,7 @@ class ResourceMachine:
         )
         for job, requests in refused.items():
             reason = none_fits_text(requests, offers)
-            yield RefuseSlots(job=job, requests=tuple(requests), reason=reason, permanent=False)
+            yield messages.RefuseSlots(job=job, requests=tuple(requests), reason=reason, permanent=False)
 
     def validate(self) -> None:
         """I14: a lease is on a worker that is up, each slot has one, and nothing is both open and leased."""

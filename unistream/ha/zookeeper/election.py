@@ -28,28 +28,7 @@ from unistream.base.closing import Closing
 from unistream.base.errors import Fenced, OutcomeUnknown, UnistreamError
 from unistream.base.ids import LeaderEpoch
 from unistream.base.process_mark import process_name
-from unistream.core.leadership import (
-    CancelLeadershipTimer,
-    CheckNode,
-    Closed,
-    Command,
-    ConnectionChanged,
-    ConnectionState,
-    Event,
-    GrantLeadership,
-    JoinElection,
-    LeadershipMachine,
-    LeadershipTimer,
-    LeadershipTimerFired,
-    LeaveElection,
-    NodeFirst,
-    QueueChanged,
-    Resume,
-    RevokeLeadership,
-    SetLeadershipTimer,
-    Standing,
-    Suspend,
-)
+from unistream.core import leadership as lead
 from unistream.ha.event_thread import EventThread
 from unistream.ha.zookeeper.client import KAZOO_ERRORS, ZooKeeperClient
 from unistream.ha.zookeeper.fence import Fence, UnconfirmedWrite
@@ -63,7 +42,7 @@ from unistream.port.ha import Contender, ContenderInfo, LeaderInfo
 
 _log = logging.getLogger(__name__)
 
-_Order = JoinElection | CheckNode | LeaveElection
+_Order = lead.JoinElection | lead.CheckNode | lead.LeaveElection
 
 
 def election_ports(settings: ZooKeeperSettings, clock: Clock | None = None) -> ElectionPorts:
@@ -107,9 +86,9 @@ class ZooKeeperElection(Closing):
             self._queue_changed,
             lambda: said_of(process_name(), rest_url()),
         )
-        self._machine = LeadershipMachine()
+        self._machine = lead.LeadershipMachine()
         self._deciding = threading.Lock()  # an event and its effect on the lease are seen together
-        self._timers: dict[LeadershipTimer, Cancel] = {}
+        self._timers: dict[lead.LeadershipTimer, Cancel] = {}
         self._changes = 0
         self._nodes: dict[LeaderEpoch, str] = {}  # epoch -> node, of what was seen first in the queue
         self._fence: Fence | None = None
@@ -149,20 +128,20 @@ class ZooKeeperElection(Closing):
         if self._is_closed:
             return
         self._is_closed = True
-        self._post(Closed())
+        self._post(lead.Closed())
         for loop in (self._decides, self._looks):
             loop.join(2 * self._settings.request_s)
         self._client.close()
 
     # --- events -----------------------------------------------------------------------------------
 
-    def _post(self, event: Event) -> None:
+    def _post(self, event: lead.Event) -> None:
         self._decides.call_soon(lambda: self._decide(event))
 
-    def _connection_changed(self, link: ConnectionState) -> None:
+    def _connection_changed(self, link: lead.ConnectionState) -> None:
         self._changes += 1  # only on the client's one thread
         self._post(
-            ConnectionChanged(
+            lead.ConnectionChanged(
                 number=self._changes,
                 link=link,
                 session=self._client.session,
@@ -171,7 +150,7 @@ class ZooKeeperElection(Closing):
         )
 
     def _queue_changed(self) -> None:
-        self._post(QueueChanged())
+        self._post(lead.QueueChanged())
 
     def _lease_is_over(self) -> bool:
         """Whether the lease is over. Asked before each write: a process that slept does not rely on its
@@ -180,52 +159,52 @@ class ZooKeeperElection(Closing):
             now_ms, ends_ms = self._clock.monotonic_ms(), self._machine.lease_ends_ms
         if ends_ms is None or now_ms < ends_ms:
             return ends_ms is None
-        self._post(LeadershipTimerFired(LeadershipTimer.LEASE))
+        self._post(lead.LeadershipTimerFired(lead.LeadershipTimer.LEASE))
         return True
 
     def _may_decide(self) -> bool:
         """Whether this process may decide now, without waiting for the thread that decides to be awake."""
         with self._deciding:
             ends_ms = self._machine.lease_ends_ms
-            leads = self._machine.standing is Standing.LEADING
+            leads = self._machine.standing is lead.Standing.LEADING
             return leads and ends_ms is not None and self._clock.monotonic_ms() < ends_ms
 
     # --- the thread that decides ------------------------------------------------------------------
 
-    def _decide(self, event: Event) -> None:
+    def _decide(self, event: lead.Event) -> None:
         with self._deciding:
             commands = self._machine.handle(event, self._clock.monotonic_ms())
         for command in commands:
             self._perform(command)
-        if isinstance(event, Closed):
+        if isinstance(event, lead.Closed):
             self._decides.stop()
             self._looks.stop()
 
-    def _perform(self, command: Command) -> None:
+    def _perform(self, command: lead.Command) -> None:
         match command:
-            case JoinElection() | CheckNode() | LeaveElection():
+            case lead.JoinElection() | lead.CheckNode() | lead.LeaveElection():
                 self._looks.call_soon(partial(self._obey, command))
-            case SetLeadershipTimer(timer, at_ms):
+            case lead.SetLeadershipTimer(timer, at_ms):
                 self._cancel(timer)
                 self._timers[timer] = self._decides.call_at(at_ms, partial(self._fire, timer))
-            case CancelLeadershipTimer(timer):
+            case lead.CancelLeadershipTimer(timer):
                 self._cancel(timer)
-            case GrantLeadership(epoch):
+            case lead.GrantLeadership(epoch):
                 self._grant(epoch)
-            case Suspend():
+            case lead.Suspend():
                 self._notify("suspended", lambda contender: contender.suspended())
-            case Resume():
+            case lead.Resume():
                 self._notify("resumed", lambda contender: contender.resumed())
-            case RevokeLeadership(reason):
+            case lead.RevokeLeadership(reason):
                 self._revoke(reason)
             case _:
                 assert_never(command)
 
-    def _fire(self, timer: LeadershipTimer) -> None:
+    def _fire(self, timer: lead.LeadershipTimer) -> None:
         del self._timers[timer]
-        self._decide(LeadershipTimerFired(timer))
+        self._decide(lead.LeadershipTimerFired(timer))
 
-    def _cancel(self, timer: LeadershipTimer) -> None:
+    def _cancel(self, timer: lead.LeadershipTimer) -> None:
         cancel = self._timers.pop(timer, None)
         if cancel is not None:
             cancel()
@@ -262,17 +241,17 @@ class ZooKeeperElection(Closing):
 
     def _obey(self, order: _Order) -> None:
         match order:
-            case JoinElection(look):
+            case lead.JoinElection(look):
                 self._report(self._queue.join(look))
-            case CheckNode(look):
+            case lead.CheckNode(look):
                 self._report(self._queue.check(look))
-            case LeaveElection():
+            case lead.LeaveElection():
                 self._leave()
             case _:
                 assert_never(order)
 
-    def _report(self, seen: Event) -> None:
-        if isinstance(seen, NodeFirst) and self._queue.node is not None:
+    def _report(self, seen: lead.Event) -> None:
+        if isinstance(seen, lead.NodeFirst) and self._queue.node is not None:
             self._nodes[seen.epoch] = self._queue.node  # before the event, so that the grant finds it
         self._post(seen)
 

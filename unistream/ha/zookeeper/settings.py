@@ -9,23 +9,8 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Final
 
-from unistream.base.config import (
-    HA_CLUSTER_ID,
-    ZOOKEEPER_ACL,
-    ZOOKEEPER_AUTHORIZATION,
-    ZOOKEEPER_CONNECTION_TIMEOUT,
-    ZOOKEEPER_QUORUM,
-    ZOOKEEPER_RETRY_ATTEMPTS,
-    ZOOKEEPER_RETRY_WAIT,
-    ZOOKEEPER_ROOT,
-    ZOOKEEPER_SESSION_TIMEOUT,
-    ZOOKEEPER_SSL,
-    ZOOKEEPER_SSL_CA,
-    ZOOKEEPER_SSL_CERTIFICATE,
-    ZOOKEEPER_SSL_HOSTNAME,
-    ZOOKEEPER_SSL_KEY,
-    Configuration,
-)
+from unistream.base import config as options
+from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.secrets import Secret, resolved
 from unistream.base.servers import ZooKeeperServers
@@ -49,10 +34,10 @@ class Tls:
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
         context.check_hostname = self.verify_hostname
         if (ca := self.ca) is not None:
-            _loaded(ZOOKEEPER_SSL_CA.key, ca, lambda: context.load_verify_locations(ca))
+            _loaded(options.ZOOKEEPER_SSL_CA.key, ca, lambda: context.load_verify_locations(ca))
         if (own := self.certificate) is not None:
             load = partial(context.load_cert_chain, own, self.key, _no_password)
-            _loaded(ZOOKEEPER_SSL_CERTIFICATE.key, own, load)
+            _loaded(options.ZOOKEEPER_SSL_CERTIFICATE.key, own, load)
         return context
 
 
@@ -121,21 +106,21 @@ def zookeeper_settings(config: Configuration) -> ZooKeeperSettings:
     Raises:
         ConfigError: no servers, credentials that cannot be used, or options that contradict each other.
     """
-    scheme, credentials = _authorization(config.find(ZOOKEEPER_AUTHORIZATION))
-    is_private = config.get(ZOOKEEPER_ACL) == "creator"
+    scheme, credentials = _authorization(config.find(options.ZOOKEEPER_AUTHORIZATION))
+    is_private = config.get(options.ZOOKEEPER_ACL) == "creator"
     if is_private and not scheme:
         raise ConfigError(
-            f"{ZOOKEEPER_ACL.key} is creator, and there are no credentials of a creator: set "
-            f"{ZOOKEEPER_AUTHORIZATION.key}, or let {ZOOKEEPER_ACL.key} be open"
+            f"{options.ZOOKEEPER_ACL.key} is creator, and there are no credentials of a creator: set "
+            f"{options.ZOOKEEPER_AUTHORIZATION.key}, or let {options.ZOOKEEPER_ACL.key} be open"
         )
     return ZooKeeperSettings(
-        servers=config.get(ZOOKEEPER_QUORUM),
-        root=config.get(ZOOKEEPER_ROOT),
-        cluster_id=config.get(HA_CLUSTER_ID),
-        session_s=config.get(ZOOKEEPER_SESSION_TIMEOUT) / 1000,
-        request_s=config.get(ZOOKEEPER_CONNECTION_TIMEOUT) / 1000,
-        retry_wait_s=config.get(ZOOKEEPER_RETRY_WAIT) / 1000,
-        retries=config.get(ZOOKEEPER_RETRY_ATTEMPTS),
+        servers=config.get(options.ZOOKEEPER_QUORUM),
+        root=config.get(options.ZOOKEEPER_ROOT),
+        cluster_id=config.get(options.HA_CLUSTER_ID),
+        session_s=config.get(options.ZOOKEEPER_SESSION_TIMEOUT) / 1000,
+        request_s=config.get(options.ZOOKEEPER_CONNECTION_TIMEOUT) / 1000,
+        retry_wait_s=config.get(options.ZOOKEEPER_RETRY_WAIT) / 1000,
+        retries=config.get(options.ZOOKEEPER_RETRY_ATTEMPTS),
         scheme=scheme,
         credentials=credentials,
         is_private=is_private,
@@ -145,18 +130,22 @@ def zookeeper_settings(config: Configuration) -> ZooKeeperSettings:
 
 def _tls(config: Configuration) -> Tls | None:
     """Raises ConfigError: a file cannot be used, or there are files and no TLS."""
-    named = (ZOOKEEPER_SSL_CA, ZOOKEEPER_SSL_CERTIFICATE, ZOOKEEPER_SSL_KEY)
+    named = (options.ZOOKEEPER_SSL_CA, options.ZOOKEEPER_SSL_CERTIFICATE, options.ZOOKEEPER_SSL_KEY)
     files = {option.key: path for option in named if (path := config.find(option)) is not None}
-    if not config.get(ZOOKEEPER_SSL):
+    if not config.get(options.ZOOKEEPER_SSL):
         if files:
             raise ConfigError(
-                f"{next(iter(files))} has no effect without {ZOOKEEPER_SSL.key}: true; set both"
+                f"{next(iter(files))} has no effect without {options.ZOOKEEPER_SSL.key}: true; set both"
             )
         return None
     ca, certificate, key = (config.find(option) for option in named)
     if (certificate is None) != (key is None):
-        raise ConfigError(f"{ZOOKEEPER_SSL_CERTIFICATE.key} and {ZOOKEEPER_SSL_KEY.key} need each other")
-    tls = Tls(ca=ca, certificate=certificate, key=key, verify_hostname=config.get(ZOOKEEPER_SSL_HOSTNAME))
+        raise ConfigError(
+            f"{options.ZOOKEEPER_SSL_CERTIFICATE.key} and {options.ZOOKEEPER_SSL_KEY.key} need each other"
+        )
+    tls = Tls(
+        ca=ca, certificate=certificate, key=key, verify_hostname=config.get(options.ZOOKEEPER_SSL_HOSTNAME)
+    )
     tls.context()
     return tls
 
@@ -170,7 +159,7 @@ def _loaded(key: str, path: str, load: Callable[[], None]) -> None:
 
 
 def _authorization(value: str | None) -> tuple[str, Secret]:
-    key = ZOOKEEPER_AUTHORIZATION.key
+    key = options.ZOOKEEPER_AUTHORIZATION.key
     if value is None:
         return "", Secret("")
     scheme, _, credentials = resolved(key, value).partition(":")

@@ -8,27 +8,19 @@ from unistream.base.config import HA_CLUSTER_ID, HA_TYPE, Configuration
 from unistream.base.errors import Unreachable
 from unistream.base.process_mark import process_name
 from unistream.base.secrets import redacted
+from unistream.master import shown as views
 from unistream.master.service import ClusterServices, MasterPorts
-from unistream.master.shown import (
-    ClusterInfo,
-    LeaderTerm,
-    MetadataInfo,
-    options_of,
-    terms_of,
-    versions,
-    zookeeper_info,
-)
 
 logger = logging.getLogger(__name__)
 
 
 def cluster_info(
     config: Configuration, services: ClusterServices, ports: MasterPorts, since_ms: int
-) -> ClusterInfo:
+) -> views.ClusterInfo:
     """`since_ms`: when the dispatcher of these ports began to lead."""
     places, catalogue = services.places, ports.catalogue
     contenders = places.contenders()
-    return ClusterInfo(
+    return views.ClusterInfo(
         now_ms=services.clock.wall_ms(),
         cluster=catalogue.cluster,
         name=config.get(HA_CLUSTER_ID),
@@ -38,27 +30,27 @@ def cluster_info(
         epoch=ports.jobs.epoch,
         leads_since_ms=since_ms,
         contenders=None if contenders is None else tuple(contenders),
-        zookeeper=zookeeper_info(config, leads=ports.leadership.leads),
+        zookeeper=views.zookeeper_info(config, leads=ports.leadership.leads),
         leaders=_leaders(services, ports),
         folder=places.folder,
         jobs_folder=redacted(places.jobs),
         checkpoints=redacted(services.checkpoint_root),
         savepoints=redacted(services.savepoint_root),
-        metadata=MetadataInfo(url=redacted(places.metadata), health=catalogue.health()),
+        metadata=views.MetadataInfo(url=redacted(places.metadata), health=catalogue.health()),
         goes_on=services.goes_on,
-        versions=versions(),
-        options=options_of(
+        versions=views.versions(),
+        options=views.options_of(
             config, places=places, checkpoints=services.checkpoint_root, savepoints=services.savepoint_root
         ),
     )
 
 
-def _leaders(services: ClusterServices, ports: MasterPorts) -> tuple[LeaderTerm, ...] | None:
+def _leaders(services: ClusterServices, ports: MasterPorts) -> tuple[views.LeaderTerm, ...] | None:
     """None: the database is away."""
     if ports.catalogue.health().reason is not None:
         return None  # nobody waits for it
     try:
-        return terms_of(services.metadata.epochs(), ports.catalogue.cluster)
+        return views.terms_of(services.metadata.epochs(), ports.catalogue.cluster)
     except Unreachable as error:
         logger.warning("event=leaders_not_read reason=%r", str(error))
         return None

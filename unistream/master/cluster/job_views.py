@@ -10,31 +10,11 @@ from msgspec.structs import replace
 
 from unistream.base.errors import NotFound, Unreachable
 from unistream.base.ids import JobId, TaskManagerId
+from unistream.master import shown as views
 from unistream.master.cluster.job_masters import JobMasterRegistry
 from unistream.master.cluster.recovery import JobRecovery
 from unistream.master.job import JobMaster
 from unistream.master.service import ClusterServices, MasterPorts, ResourceManager
-from unistream.master.shown import (
-    EndedJobs,
-    JobInSlots,
-    JobsPage,
-    JobTimeline,
-    RecentPages,
-    RecordedJob,
-    WorkerLog,
-    WorkersInfo,
-    checkpoints_from_records,
-    checkpoints_of,
-    graph_of,
-    info_of_result,
-    log_of,
-    recorded_info,
-    search_past_jobs,
-    summary_of,
-    timeline_of,
-    worker_log,
-    workers_info,
-)
 from unistream.master.store import (
     StampedLinks,
     StampedProcedures,
@@ -66,8 +46,8 @@ class JobViews:
     _resources: ResourceManager
     _recovery: JobRecovery
     _jobs: JobMasterRegistry
-    _ended: EndedJobs
-    _pages: RecentPages
+    _ended: views.EndedJobs
+    _pages: views.RecentPages
 
     def job(self, job: JobId) -> JobInfo:
         """While the database is away, how a job has ended. Raises NotFound, Unreachable."""
@@ -93,13 +73,13 @@ class JobViews:
         record = self._services.metadata.job(job)
         if record is not None:
             found = self._recorded(record, result)
-            return self._page(found, "job", lambda: recorded_info(found, self._services.metadata))
+            return self._page(found, "job", lambda: views.recorded_info(found, self._services.metadata))
         if result is None:
             raise NotFound(f"there is no job {job}")
         return self._ended_as(result)
 
     def _ended_as(self, result: StoredResult, incomplete: str = "") -> JobInfo:
-        info = info_of_result(result, self._services.target, self._ports.catalogue.cluster)
+        info = views.info_of_result(result, self._services.target, self._ports.catalogue.cluster)
         return replace(info, incomplete=incomplete)
 
     def checkpoints(self, job: JobId) -> CheckpointsInfo:
@@ -113,7 +93,7 @@ class JobViews:
         if record is None:
             return CheckpointsInfo()
         found = self._recorded(record, self._ports.jobs.result(job))
-        return self._page(found, "checkpoints", lambda: checkpoints_of(found, store))
+        return self._page(found, "checkpoints", lambda: views.checkpoints_of(found, store))
 
     def log(self, job: JobId, after: int, limit: int) -> Sequence[JobLogLine]:
         """What its functions have logged behind line `after`: the newest lines, also of a job that has ended.
@@ -128,24 +108,27 @@ class JobViews:
         if record is None:
             return []
         found = self._recorded(record, self._ports.jobs.result(job))
-        lines = self._page(found, "log", lambda: log_of(found, store))
+        lines = self._page(found, "log", lambda: views.log_of(found, store))
         return [line for line in lines if line.seq > after][:limit]
 
-    def workers_info(self) -> WorkersInfo:
+    def workers_info(self) -> views.WorkersInfo:
         """All workers, what is in their slots, and hosts that are avoided."""
         running = self._jobs.running()
-        return workers_info(
+        return views.workers_info(
             self._resources.workers(),
             leased=self._resources.leased(),
-            jobs={job: JobInSlots(master.setup.graph.name, master.view()) for job, master in running.items()},
+            jobs={
+                job: views.JobInSlots(master.setup.graph.name, master.view())
+                for job, master in running.items()
+            },
             blocked=self._resources.blocked(),
             logs=self._services.log_dir,
             now_ms=self._services.clock.wall_ms(),
         )
 
-    def worker_log(self, task_manager: TaskManagerId) -> WorkerLog:
+    def worker_log(self, task_manager: TaskManagerId) -> views.WorkerLog:
         """The end of a worker's log. Raises NotFound: it is on another machine."""
-        return worker_log(self._services.log_dir, task_manager)
+        return views.worker_log(self._services.log_dir, task_manager)
 
     def operation(self, job: JobId, trigger: str) -> TriggeredOperation | None:
         """What was started under this trigger id, by this leader or an earlier one; None: there is none, or
@@ -171,7 +154,7 @@ class JobViews:
         CorruptSnapshot."""
         return self._ports.jobs.pipeline(job)
 
-    def _page(self, found: RecordedJob, what: str, read: Callable[[], T]) -> T:
+    def _page(self, found: views.RecordedJob, what: str, read: Callable[[], T]) -> T:
         """A job that does not run does not change, unless its row does."""
         if found.state not in TERMINAL_STATES:
             return read()
@@ -184,7 +167,9 @@ class JobViews:
         try:
             record = store.job(job)
             if record is not None:
-                return checkpoints_from_records(record, store.checkpoints(job), store.checkpoint_totals(job))
+                return views.checkpoints_from_records(
+                    record, store.checkpoints(job), store.checkpoint_totals(job)
+                )
         except Unreachable as error:
             logger.warning("event=metadata_not_asked job=%s reason=%r", job, str(error))
         return CheckpointsInfo()
@@ -198,7 +183,7 @@ class JobViews:
         if waiting is not None:
             return waiting
         record = self._record(job)
-        return JobGraph(name="", vertices=(), edges=()) if record is None else graph_of(record)
+        return JobGraph(name="", vertices=(), edges=()) if record is None else views.graph_of(record)
 
     def known_graph(self, job: JobId) -> JobGraph:
         """The job's graph as `graph` gives it; without vertices while the database is away, which alone knows
@@ -222,7 +207,7 @@ class JobViews:
     def jobs(self) -> list[JobSummary]:
         """Jobs of this cluster that run or wait, and jobs of all clusters on its database that have ended;
         newest first. While the database is away, those that it is known to have."""
-        found = {info.job: summary_of(info) for info in self._recovery.infos()}
+        found = {info.job: views.summary_of(info) for info in self._recovery.infos()}
         found |= {job: master.summary() for job, master in self.masters().items()}
         return self._with_ended(found)
 
@@ -230,7 +215,7 @@ class JobViews:
         """The jobs that `jobs` lists, each of this cluster that has not ended with all that is known of it at
         one moment: a running job is asked once."""
         infos = {info.job: info for info in self._recovery.infos()}
-        found = {job: summary_of(info) for job, info in infos.items()}
+        found = {job: views.summary_of(info) for job, info in infos.items()}
         workers = self._resources.workers()
         for job, master in self.masters().items():
             found[job], infos[job] = master.shown(workers)
@@ -241,18 +226,18 @@ class JobViews:
             found.setdefault(summary.job, summary)
         return sorted(found.values(), key=lambda summary: summary.submitted_ms, reverse=True)
 
-    def timeline(self, job: JobId) -> JobTimeline:
+    def timeline(self, job: JobId) -> views.JobTimeline:
         """The life of the job on one axis. Raises NotFound; Unreachable: the database is away."""
         self._check_metadata()
         store = self._services.metadata
-        return timeline_of(self.whole_job(job), store.job(job), store, self._services.clock.wall_ms())
+        return views.timeline_of(self.whole_job(job), store.job(job), store, self._services.clock.wall_ms())
 
-    def past_jobs(self, wanted: PastJobs, limit: int, before: HistoryPlace | None) -> JobsPage:
+    def past_jobs(self, wanted: PastJobs, limit: int, before: HistoryPlace | None) -> views.JobsPage:
         """Jobs that do not run. Raises Unreachable: the database is away."""
         self._check_metadata()
         running = self._jobs.running()
         waiting = [info.job for info in self._recovery.infos()]
-        return search_past_jobs(
+        return views.search_past_jobs(
             self._services.metadata,
             replace(wanted, running=(*running, *waiting)),
             own=self._ports.catalogue.cluster,
@@ -348,8 +333,8 @@ class JobViews:
             raise NotFound(f"there is no job {job}")
         return record
 
-    def _recorded(self, record: JobRecord, result: StoredResult | None) -> RecordedJob:
-        return RecordedJob(
+    def _recorded(self, record: JobRecord, result: StoredResult | None) -> views.RecordedJob:
+        return views.RecordedJob(
             record=record,
             result=result,
             cluster=self._services.metadata.cluster(record.cluster),

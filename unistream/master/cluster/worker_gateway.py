@@ -10,7 +10,7 @@ from unistream.base.errors import ProtocolError
 from unistream.base.ids import JobId
 from unistream.master.job import JobMaster
 from unistream.master.service import ResourceManager
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_for_job_manager, decode_task_report, encode
 
@@ -38,58 +38,58 @@ class WorkerGateway:
         try:
             message = decode_for_job_manager(request)
         except ProtocolError as error:
-            return encode(mm.Refused(reason=str(error)))
-        if isinstance(message, mm.Bundle):
+            return encode(msg.Refused(reason=str(error)))
+        if isinstance(message, msg.Bundle):
             return encode(answer_each(message, lambda report: self._report(decode_task_report(report))))
         return encode(self._route(message))
 
-    def _route(self, message: mm.ToJobManager) -> mm.Answer:
+    def _route(self, message: msg.ToJobManager) -> msg.Answer:
         match message:
-            case mm.RegisterTaskManager():
+            case msg.RegisterTaskManager():
                 return self._resources.register(message)
-            case mm.Heartbeat():
+            case msg.Heartbeat():
                 return self._heartbeat(message)
-            case mm.FetchArtifact():
+            case msg.FetchArtifact():
                 return self._artifact(message)
             case _:
                 return self._report(message)
 
-    def _report(self, message: mm.TaskReport) -> mm.Answer:
+    def _report(self, message: msg.TaskReport) -> msg.Answer:
         master = self._find_job(message.attempt.job)
         if master is None:
-            return mm.Refused(reason=f"there is no job {message.attempt.job} here")
-        if isinstance(message, mm.CheckpointAcked):
+            return msg.Refused(reason=f"there is no job {message.attempt.job} here")
+        if isinstance(message, msg.CheckpointAcked):
             crash_point("ack.received")
-        if isinstance(message, mm.CommitReported):
+        if isinstance(message, msg.CommitReported):
             master.journal.commit(message)
-        elif isinstance(message, mm.LogReported):
+        elif isinstance(message, msg.LogReported):
             master.journal.logged(message)
         else:
-            if isinstance(message, mm.TaskStateChanged) and message.metrics is not None:
+            if isinstance(message, msg.TaskStateChanged) and message.metrics is not None:
                 master.journal.metrics(message.attempt, message.metrics, final=True)
             master.post(message)
-        return mm.Ack()
+        return msg.Ack()
 
-    def _heartbeat(self, message: mm.Heartbeat) -> mm.Answer:
+    def _heartbeat(self, message: msg.Heartbeat) -> msg.Answer:
         answer = self._resources.heartbeat(message)
-        if isinstance(answer, mm.Ack):
+        if isinstance(answer, msg.Ack):
             for attempt, metrics in message.metrics:
                 master = self._find_job(attempt.job)
                 if master is not None:
                     master.journal.metrics(attempt, metrics)
             over = tuple(job for job in message.stored if self._is_over(job))
-            return mm.JobsOver(jobs=over) if over else answer
+            return msg.JobsOver(jobs=over) if over else answer
         return answer
 
     def _is_over(self, job: JobId) -> bool:
         master = self._find_job(job)
         return master is None or master.wait(0)
 
-    def _artifact(self, message: mm.FetchArtifact) -> mm.Answer:
+    def _artifact(self, message: msg.FetchArtifact) -> msg.Answer:
         master = self._find_job(message.job)
         if master is None or master.setup.artifact != message.sha256:
-            return mm.Refused(reason=f"job {message.job} has no artifact {message.sha256[:64]}")
+            return msg.Refused(reason=f"job {message.job} has no artifact {message.sha256[:64]}")
         try:
-            return mm.Artifact(content=self._get_artifact(master.setup.start.artifact))
+            return msg.Artifact(content=self._get_artifact(master.setup.start.artifact))
         except (ProtocolError, OSError) as error:
-            return mm.Refused(reason=f"the artifact of job {message.job} cannot be read: {error}")
+            return msg.Refused(reason=f"the artifact of job {message.job} cannot be read: {error}")

@@ -35,21 +35,9 @@ from unistream.base.errors import (
     Unreachable,
 )
 from unistream.core.contract import AnswerRequest, RescaleRequested, SnapshotRequest
+from unistream.master import store
 from unistream.master.job.job_setup import JobSetup
 from unistream.master.job.open_requests import OpenRequests
-from unistream.master.store import (
-    JobStore,
-    Operations,
-    Request,
-    RescaleAsked,
-    TriggeredOperation,
-    UntilWritten,
-    begun,
-    find_operation,
-    operation_of,
-    request_of,
-    settled,
-)
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import StoredRequest
 
@@ -68,7 +56,7 @@ class _PendingRequest:
         outcome: What the job has answered: to be stored, and then answered.
     """
 
-    wanted: Request
+    wanted: store.Request
     answer: Future[str] = field(default_factory=Future)
     triggers: list[str] = field(default_factory=list)
     given: str = ""
@@ -80,7 +68,7 @@ class _PendingRequest:
 
     @property
     def is_rescale(self) -> bool:
-        return isinstance(self.wanted, RescaleAsked)
+        return isinstance(self.wanted, store.RescaleAsked)
 
 
 class DurableRequests:
@@ -95,8 +83,8 @@ class DurableRequests:
     def __init__(
         self,
         setup: JobSetup,
-        jobs: JobStore,
-        until_written: UntilWritten,
+        jobs: store.JobStore,
+        until_written: store.UntilWritten,
         requests: OpenRequests,
         *,
         post: Callable[[SnapshotRequest | RescaleRequested], None],
@@ -111,15 +99,15 @@ class DurableRequests:
         self._keep_parallelism = keep_parallelism
         self._lock = threading.RLock()
         self._state: str | None = None  # in which the job has ended
-        self._operations: Operations = setup.start.operations
+        self._operations: store.Operations = setup.start.operations
         former = setup.start.stop
         self._stop = None if former is None else _PendingRequest(former)
         self._asked: dict[str, _PendingRequest] = {}  # by trigger id
         rescales: dict[str, _PendingRequest] = {}  # by digest, which all clients of one request share
         for one in self._operations:
             if not one.is_over:  # also of a stop whose savepoint is complete: the job only has to end
-                asked = _PendingRequest(request_of(one))
-                if isinstance(asked.wanted, RescaleAsked):
+                asked = _PendingRequest(store.request_of(one))
+                if isinstance(asked.wanted, store.RescaleAsked):
                     asked = rescales.setdefault(asked.wanted.digest, asked)
                 else:
                     asked = self._stop or asked
@@ -152,7 +140,7 @@ class DurableRequests:
                 self._stop_under_way(given) if stops else None, _PendingRequest(given), wanted, trigger
             )
 
-    def rescale(self, wanted: RescaleAsked, trigger: str) -> Future[str]:
+    def rescale(self, wanted: store.RescaleAsked, trigger: str) -> Future[str]:
         """The answer ("") comes once the job runs with it, under this leader and the next. The same change
         that is requested again while it is under way is the same one. Errors are those of `snapshot`."""
         with self._lock:
@@ -162,12 +150,16 @@ class DurableRequests:
             alike = (one for one in self._asked.values() if one.wanted == wanted and one.outcome is None)
             return self._join(next(alike, None), _PendingRequest(wanted), wanted, trigger)
 
-    def _known(self, wanted: Request, trigger: str | None) -> Future[str] | None:
+    def _known(self, wanted: store.Request, trigger: str | None) -> Future[str] | None:
         known = None if trigger is None else self.operation(trigger)
         return None if known is None or trigger is None else known.of(wanted, trigger)
 
     def _join(
-        self, under_way: _PendingRequest | None, new: _PendingRequest, wanted: Request, trigger: str | None
+        self,
+        under_way: _PendingRequest | None,
+        new: _PendingRequest,
+        wanted: store.Request,
+        trigger: str | None,
     ) -> Future[str]:
         """What is under way, or a new one. `wanted`: as its client has sent it."""
         asked = under_way or new
@@ -177,13 +169,13 @@ class DurableRequests:
             self._give_durable(asked)
         return asked.answer
 
-    def operation(self, trigger: str) -> TriggeredOperation | None:
+    def operation(self, trigger: str) -> store.TriggeredOperation | None:
         """None: there is none under this trigger id, or no longer."""
         with self._lock:
-            found, asked = find_operation(self._operations, trigger), self._asked.get(trigger)
+            found, asked = store.find_operation(self._operations, trigger), self._asked.get(trigger)
             if found is None or asked is None:
-                return None if found is None else operation_of(found)
-            return TriggeredOperation(request_of(found), asked.answer, found.resumes_from)
+                return None if found is None else store.operation_of(found)
+            return store.TriggeredOperation(store.request_of(found), asked.answer, found.resumes_from)
 
     def job_runs(self) -> None:
         """The job gets what an earlier leader has stored: the stop, and changes of parallelism, one after the
@@ -207,7 +199,7 @@ class DurableRequests:
         reason: str,
         stopped_with: str | None,
         resumes_from: str | None,
-    ) -> Operations:
+    ) -> store.Operations:
         """All of them, when the job has ended as it is recorded.
 
         Args:
@@ -230,7 +222,7 @@ class DurableRequests:
                 found = _with_outcome(found, one, outcome, resumes_from)
             return found
 
-    def job_ended(self, state: str, known: Operations) -> None:
+    def job_ended(self, state: str, known: store.Operations) -> None:
         """Nothing is stored any more: the job's result is durable, or it is left as SUSPENDED."""
         with self._lock:
             self._state = state
@@ -241,7 +233,7 @@ class DurableRequests:
         """Answers all that is still under way; the last call."""
         with self._lock:
             for trigger, asked in self._asked.items():
-                known = find_operation(self._operations, trigger)
+                known = store.find_operation(self._operations, trigger)
                 if known is not None and known.path is not None:
                     _settle(asked.answer, known.path)
                 self._fail(asked, ConfigError(reason if known is None else known.error or reason))
@@ -264,11 +256,11 @@ class DurableRequests:
             )
         return stop
 
-    def _store(self, asked: _PendingRequest, wanted: Request, trigger: str | None) -> None:
+    def _store(self, asked: _PendingRequest, wanted: store.Request, trigger: str | None) -> None:
         """It counts from now on. Raises as the `JobStore`: it does not."""
         known, stop = self._operations, self._stop
         if trigger is not None:
-            known = begun(known, trigger, wanted)
+            known = store.begun(known, trigger, wanted)
         if asked.is_stop:
             stop = asked
         try:
@@ -289,9 +281,9 @@ class DurableRequests:
             for old in self._asked.keys() - {one.trigger for one in known}:
                 del self._asked[old]
 
-    def _give(self, wanted: Request) -> tuple[str, Future[str]]:
+    def _give(self, wanted: store.Request) -> tuple[str, Future[str]]:
         request, answer = self._requests.add()
-        if request is not None and isinstance(wanted, RescaleAsked):
+        if request is not None and isinstance(wanted, store.RescaleAsked):
             self._post(RescaleRequested(request=request, parallelism=dict(wanted.parallelism)))
         elif request is not None and isinstance(wanted, SnapshotRequest):
             self._post(replace(wanted, id=request))
@@ -379,7 +371,7 @@ def stop_of(request: StoredRequest) -> SnapshotRequest | None:
     return SnapshotRequest(kind=request.stop, target=request.target, format=request.savepoint_format)
 
 
-def _to_do(stop: _PendingRequest | None, known: Operations) -> StoredRequest:
+def _to_do(stop: _PendingRequest | None, known: store.Operations) -> StoredRequest:
     goes_on = stop is None or stop.outcome is not None or stop.answer.done()
     request = StoredRequest()
     if stop is not None and not goes_on:
@@ -393,11 +385,14 @@ def _stored(wanted: SnapshotRequest) -> StoredRequest:
 
 
 def _with_outcome(
-    known: Operations, asked: _PendingRequest, outcome: str | BaseException, resumes_from: str | None = None
-) -> Operations:
+    known: store.Operations,
+    asked: _PendingRequest,
+    outcome: str | BaseException,
+    resumes_from: str | None = None,
+) -> store.Operations:
     path = outcome if isinstance(outcome, str) else None
     drains = isinstance(asked.wanted, SnapshotRequest) and asked.wanted.kind is _DRAIN
-    return settled(
+    return store.settled(
         known,
         lambda one: one.trigger in asked.triggers,
         path=path,

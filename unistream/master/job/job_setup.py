@@ -11,38 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from msgspec import structs
 
-from unistream.base.config import (
-    CHECKPOINT_DIR,
-    CHECKPOINT_INTERVAL,
-    CLAIM_MODE,
-    S3_ENDPOINT,
-    S3_PATH_STYLE,
-    S3_REGION,
-    SAVEPOINT_DIR,
-    SCHEDULER,
-    SCHEDULING_STRATEGY,
-    STATE_BACKEND,
-    TASK_SLOTS,
-    ConfigOption,
-    Configuration,
-)
+from unistream.base import config as options
+from unistream.base.config import ConfigOption, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId, VertexId
 from unistream.base.limits import ARTIFACT_BYTES_MAX, PIPELINE_BYTES_MAX
 from unistream.core import contract
+from unistream.core import graph as graphs
 from unistream.core.contract import FIRST_CHECKPOINT, JobSettings, RestorePoint
-from unistream.core.graph import (
-    NATIVE_ENGINE,
-    adapt_max_parallelism,
-    check,
-    check_bootstrap,
-    check_measures,
-    check_profiles,
-    check_restores,
-    choose_engine,
-    why_interval_is_idle,
-)
 from unistream.core.job import BoundedJobMachine, job_settings, why_not_adaptive, with_parallelism
 from unistream.core.memory import memory_plan, slot_profile
 from unistream.master.service import JobDecisions
@@ -58,7 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-REGION_STRATEGY: Final = SCHEDULING_STRATEGY.default
+REGION_STRATEGY: Final = options.SCHEDULING_STRATEGY.default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +93,7 @@ class JobSetup:
     artifact_bytes: int = 0
     digest: str = ""
     given: Mapping[str, str] = field(default_factory=dict)
-    engine: str = NATIVE_ENGINE
+    engine: str = graphs.NATIVE_ENGINE
     memory_bytes: int = 0
     offloads: bool = False
     checkpoint_root: str = ""
@@ -136,7 +113,7 @@ class JobSetup:
     @property
     def has_engine(self) -> bool:
         """Something of it is run by the engine for bounded jobs."""
-        return self.offloads or self.engine != NATIVE_ENGINE
+        return self.offloads or self.engine != graphs.NATIVE_ENGINE
 
 
 def prepare(
@@ -159,9 +136,9 @@ def prepare(
     config = _checked_config(request, cluster)
     _check_store(config, cluster, is_new=origin is None)
     engine, offloads = _engine(request.graph, config, services)
-    if native := engine == NATIVE_ENGINE or offloads:
+    if native := engine == graphs.NATIVE_ENGINE or offloads:
         _check_workers(request.graph, config, cluster, services)
-    checkpoint_root = config.find(CHECKPOINT_DIR) or services.checkpoint_root
+    checkpoint_root = config.find(options.CHECKPOINT_DIR) or services.checkpoint_root
     storage = services.create_storage(checkpoint_root)
     start = (origin or _submitted(request, epoch, services.clock.wall_ms()))(storage, config)
     graph = _started(_with_savepoint(request.graph, storage, start.submitted_ms), config, start)
@@ -188,11 +165,11 @@ def prepare(
         graph=graph,
         machine=machine,
         storage=storage,
-        savepoint_dir=config.find(SAVEPOINT_DIR) or services.savepoint_root,
+        savepoint_dir=config.find(options.SAVEPOINT_DIR) or services.savepoint_root,
         artifact=settings.artifact,
         **_as_submitted(request),
-        engine=NATIVE_ENGINE if native else engine,
-        memory_bytes=_memory_bytes(config, cluster) if engine != NATIVE_ENGINE else 0,
+        engine=graphs.NATIVE_ENGINE if native else engine,
+        memory_bytes=_memory_bytes(config, cluster) if engine != graphs.NATIVE_ENGINE else 0,
         offloads=offloads,
         checkpoint_root=checkpoint_root,
     )
@@ -216,8 +193,8 @@ def _check_store(config: Configuration, cluster: Configuration, *, is_new: bool)
     Raises:
         ConfigError: a new one names another object store than the cluster, whose processes have one.
     """
-    options: tuple[ConfigOption[Any], ...] = (S3_ENDPOINT, S3_REGION, S3_PATH_STYLE)
-    for option in options:
+    of_stores: tuple[ConfigOption[Any], ...] = (options.S3_ENDPOINT, options.S3_REGION, options.S3_PATH_STYLE)
+    for option in of_stores:
         of_job, of_cluster = str(config.find(option)), str(cluster.find(option))
         if is_new and of_job != of_cluster:
             raise ConfigError(
@@ -251,7 +228,7 @@ def _started(graph: JobGraph, config: Configuration, start: Origin) -> JobGraph:
     """The graph with its whole configuration, as wide as what it starts from allows and its users want."""
     graph = structs.replace(graph, config=config.to_dict())
     if start.restore is not None:
-        graph = adapt_max_parallelism(graph, start.restore.manifest)
+        graph = graphs.adapt_max_parallelism(graph, start.restore.manifest)
     return with_parallelism(graph, start.parallelism) if start.parallelism else graph
 
 
@@ -263,7 +240,7 @@ def _submitted(
     request: SubmitRequest, epoch: LeaderEpoch, now_ms: int
 ) -> Callable[[CheckpointStorage, Configuration], Origin]:
     def origin(storage: CheckpointStorage, config: Configuration) -> Origin:
-        claimed = config.get(CLAIM_MODE) == "CLAIM"
+        claimed = config.get(options.CLAIM_MODE) == "CLAIM"
         restore = restore_point(storage, request.savepoint, claimed=claimed)
         artifact = str(ArtifactName(_sha256(request), epoch))
         return Origin(artifact=artifact, restore=restore, submitted_ms=now_ms)
@@ -281,19 +258,21 @@ def _with_savepoint(graph: JobGraph, storage: CheckpointStorage, now_ms: int) ->
 
 
 def _memory_bytes(config: Configuration, cluster: Configuration) -> int:
-    return memory_plan(config, cluster.get(TASK_SLOTS)).slot.managed
+    return memory_plan(config, cluster.get(options.TASK_SLOTS)).slot.managed
 
 
 def _engine(graph: JobGraph, config: Configuration, services: ClusterServices) -> tuple[str, bool]:
     """What runs the job, or its bounded part; True: the part alone. That is scheduled as one region, as one
     strategy alone does."""
     on_spark = services.create_engine is not None
-    engine = choose_engine(graph, config, target=services.target, on_spark=on_spark)
-    offloads = engine != NATIVE_ENGINE and graph.job_type is not JobType.BATCH
-    strategy = config.get(SCHEDULING_STRATEGY)
+    engine = graphs.choose_engine(graph, config, target=services.target, on_spark=on_spark)
+    offloads = engine != graphs.NATIVE_ENGINE and graph.job_type is not JobType.BATCH
+    strategy = config.get(options.SCHEDULING_STRATEGY)
     if offloads and strategy != REGION_STRATEGY:
-        logger.info("event=part_not_offloaded job=%r: %s=%s", graph.name, SCHEDULING_STRATEGY.key, strategy)
-        return NATIVE_ENGINE, False
+        logger.info(
+            "event=part_not_offloaded job=%r: %s=%s", graph.name, options.SCHEDULING_STRATEGY.key, strategy
+        )
+        return graphs.NATIVE_ENGINE, False
     return engine, offloads
 
 
@@ -303,12 +282,12 @@ def _check_workers(
     """The workers that the host starts can run the job. Others, of any size and libraries, may register."""
     if not services.traits.active:
         return
-    if config.get(STATE_BACKEND) == "rocksdb":
+    if config.get(options.STATE_BACKEND) == "rocksdb":
         require("rocksdb", "state.backend.type: rocksdb")
-    slots = cluster.get(TASK_SLOTS)
+    slots = cluster.get(options.TASK_SLOTS)
     share = slot_profile(cluster, slots)
-    check_profiles(graph, share, services.traits.largest, slots)
-    check_measures(graph, cluster, share)
+    graphs.check_profiles(graph, share, services.traits.largest, slots)
+    graphs.check_measures(graph, cluster, share)
 
 
 def _bounded_machine(graph: JobGraph, settings: JobSettings, restore: RestorePoint | None) -> JobDecisions:
@@ -322,24 +301,24 @@ def _without_idle_options(graph: JobGraph, config: Configuration) -> Configurati
     job, and a state backend on disk for a BATCH job, which has state of few keys at a time and takes no
     snapshots."""
     forgets = graph.job_type is JobType.BATCH and graph.bootstrap is None
-    idle: set[str] = {STATE_BACKEND.key} if forgets else set()
-    reason = why_interval_is_idle(graph, config)
+    idle: set[str] = {options.STATE_BACKEND.key} if forgets else set()
+    reason = graphs.why_interval_is_idle(graph, config)
     if reason is not None:
-        idle.add(CHECKPOINT_INTERVAL.key)
+        idle.add(options.CHECKPOINT_INTERVAL.key)
         logger.warning(
             "event=checkpoints_disabled job=%r reason=%r: %s has no effect",
             graph.name,
             reason,
-            CHECKPOINT_INTERVAL.key,
+            options.CHECKPOINT_INTERVAL.key,
         )
     reason = why_not_adaptive(graph)
-    if reason is not None and config.get(SCHEDULER) == "adaptive":
-        idle.add(SCHEDULER.key)
+    if reason is not None and config.get(options.SCHEDULER) == "adaptive":
+        idle.add(options.SCHEDULER.key)
         logger.info(
             "event=default_scheduler job=%r reason=%r: %s: adaptive has no effect",
             graph.name,
             reason,
-            SCHEDULER.key,
+            options.SCHEDULER.key,
         )
     return Configuration({key: value for key, value in config.to_dict().items() if key not in idle})
 
@@ -354,11 +333,11 @@ def _check_request(request: SubmitRequest) -> None:
         )
     if len(request.pipeline) > PIPELINE_BYTES_MAX:
         raise ConfigError(f"the job's pipeline has {len(request.pipeline)} B, limit {PIPELINE_BYTES_MAX} B")
-    check(request.graph)
+    graphs.check(request.graph)
     if request.graph.bootstrap is not None:
-        check_bootstrap(request.graph)
+        graphs.check_bootstrap(request.graph)
     if request.savepoint is not None:
-        check_restores(request.graph, request.savepoint)
+        graphs.check_restores(request.graph, request.savepoint)
 
 
 def _check_writable(storage: CheckpointStorage, settings: JobSettings) -> None:
@@ -368,7 +347,7 @@ def _check_writable(storage: CheckpointStorage, settings: JobSettings) -> None:
     try:
         storage.check_writable()
     except ConfigError as error:
-        raise ConfigError(f"{error}; change {CHECKPOINT_DIR.key}") from error
+        raise ConfigError(f"{error}; change {options.CHECKPOINT_DIR.key}") from error
 
 
 def restore_point(storage: CheckpointStorage, directory: str | None, *, claimed: bool) -> RestorePoint | None:

@@ -26,18 +26,7 @@ from unistream.master.service.write_queue import STATISTICS_MAX, QueuedWrite, Wr
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.job_info import MetadataHealth
 from unistream.model.stored_job import StoredResult
-from unistream.port.metadata import (
-    ArchiveRecord,
-    ArtifactRecord,
-    AttemptChange,
-    ClusterRecord,
-    CommitRecord,
-    EpochRecord,
-    EventRecord,
-    ExceptionRecord,
-    JobRecord,
-    MetadataStore,
-)
+from unistream.port import metadata as meta
 from unistream.port.retention import MetadataRetention, Pruned
 
 RETRY_S: Final = 1.0  # until a database that does not answer is tried again
@@ -55,13 +44,13 @@ class Catalogue:
 
     def __init__(
         self,
-        store: MetadataStore,
+        store: meta.MetadataStore,
         epoch: LeaderEpoch,
         retention: MetadataRetention | None = None,
         clock: Clock | None = None,
         *,
         statistics_max: int = STATISTICS_MAX,
-        cluster: ClusterRecord | None = None,
+        cluster: meta.ClusterRecord | None = None,
         away: str | None = None,
     ) -> None:
         """`cluster`: whose jobs these are; None: it is not known. `away`: why the database does not answer
@@ -85,7 +74,7 @@ class Catalogue:
         self._pruned_at_ms = 0
         self._next_pruning_s = time.monotonic() + min(FIRST_PRUNING_S, self._retention.interval_ms / 1000)
         self._next_log_s = 0.0
-        self._leader = EpochRecord(
+        self._leader = meta.EpochRecord(
             epoch=epoch,
             cluster=self.cluster,
             process=process_name(),
@@ -102,7 +91,7 @@ class Catalogue:
 
     # --- what is to be written --------------------------------------------------------------------
 
-    def add_job(self, record: JobRecord) -> None:
+    def add_job(self, record: meta.JobRecord) -> None:
         """A new job, or one of an earlier leader, whose row is taken over."""
         if not record.changed_ms:
             record = msgspec.structs.replace(record, changed_ms=self._clock.wall_ms())
@@ -131,7 +120,7 @@ class Catalogue:
     def update_graph(self, job: JobId, graph_json: str) -> None:
         self._put(WriteKind.GRAPH, job, {"graph_json": graph_json}, row="graph")
 
-    def record_attempt(self, change: AttemptChange) -> None:
+    def record_attempt(self, change: meta.AttemptChange) -> None:
         """Changes that arrive during a write are written together: a job of hundreds of tasks makes thousands
         of changes in a second."""
         entry = QueuedWrite(
@@ -147,20 +136,20 @@ class Catalogue:
             kind = WriteKind.SAVEPOINT
         self._put(kind, job, record, row=("checkpoint", record.checkpoint_id))
 
-    def record_exception(self, record: ExceptionRecord) -> None:
+    def record_exception(self, record: meta.ExceptionRecord) -> None:
         self._put(WriteKind.EXCEPTION, record.job, record)
 
-    def record_event(self, record: EventRecord) -> None:
+    def record_event(self, record: meta.EventRecord) -> None:
         self._put(WriteKind.EVENT, record.job, record)
 
-    def record_commit(self, record: CommitRecord) -> None:
+    def record_commit(self, record: meta.CommitRecord) -> None:
         self._put(WriteKind.COMMIT, record.job, record)
 
-    def record_artifact(self, job: JobId, record: ArtifactRecord) -> None:
+    def record_artifact(self, job: JobId, record: meta.ArtifactRecord) -> None:
         """`job` refers to this artifact."""
         self._put(WriteKind.ARTIFACT, job, record)
 
-    def archive(self, record: ArchiveRecord) -> None:
+    def archive(self, record: meta.ArchiveRecord) -> None:
         """What the pages of a job show from its end on."""
         size = len(record.content)
         self._put_entry(QueuedWrite(WriteKind.ARCHIVE, record.job, record, row="archive", size=size))
@@ -368,7 +357,9 @@ class Catalogue:
         )
 
 
-def first_and_last(waiting: Sequence[AttemptChange], new: Sequence[AttemptChange]) -> Sequence[AttemptChange]:
+def first_and_last(
+    waiting: Sequence[meta.AttemptChange], new: Sequence[meta.AttemptChange]
+) -> Sequence[meta.AttemptChange]:
     """When an attempt began and where it is now, with the newest worker of the changes in between."""
     steps = (*waiting, *new)
     places = [step.task_manager for step in steps if step.task_manager is not None]

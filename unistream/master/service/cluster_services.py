@@ -7,20 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from unistream.base import config as options
 from unistream.base import process_mark
 from unistream.base.clock import Clock
-from unistream.base.config import (
-    BLOCK_FAILURES,
-    BLOCK_TIME,
-    BLOCK_WINDOW,
-    HEARTBEAT_FAILURES,
-    SLOT_REQUEST_TIMEOUT,
-    STANDALONE_STARTUP,
-    TASK_SLOTS,
-    WORKER_IDLE_TIMEOUT,
-    WORKER_START_TIMEOUT,
-    Configuration,
-)
+from unistream.base.config import Configuration
 from unistream.core.contract import JobSettings, RestorePoint
 from unistream.core.job import JobMachine
 from unistream.core.memory import memory_plan, slot_profile
@@ -75,28 +65,28 @@ def create_resource_machine(
         ConfigError: options of the workers' memory, or of heartbeats, contradict each other.
     """
     traits = traits or HostTraits()
-    slots, heartbeat = config.get(TASK_SLOTS), heartbeat_terms(config)
+    slots, heartbeat = config.get(options.TASK_SLOTS), heartbeat_terms(config)
     if traits.active:
         memory_plan(config, slots)  # else every worker would fail with this error in its log
-    startup_ms = config.find(STANDALONE_STARTUP)
+    startup_ms = config.find(options.STANDALONE_STARTUP)
     return ResourceMachine(
         slots_per_worker=slots,
         heartbeat_timeout_ms=heartbeat.timeout_ms,
-        idle_timeout_ms=config.get(WORKER_IDLE_TIMEOUT),
-        start_timeout_ms=config.get(WORKER_START_TIMEOUT),
+        idle_timeout_ms=config.get(options.WORKER_IDLE_TIMEOUT),
+        start_timeout_ms=config.get(options.WORKER_START_TIMEOUT),
         max_workers=max_workers,
         new_id=lambda prefix: f"{prefix}-{new_id()[:12]}",
         rules=ResourceRules(
             active=traits.active,
             slot=slot_profile(config, slots),
             largest=traits.largest,
-            startup_ms=config.get(SLOT_REQUEST_TIMEOUT) if startup_ms is None else startup_ms,
+            startup_ms=config.get(options.SLOT_REQUEST_TIMEOUT) if startup_ms is None else startup_ms,
             probe_interval_ms=heartbeat.interval_ms,
-            unreachable_after=max(0, config.get(HEARTBEAT_FAILURES)),
+            unreachable_after=max(0, config.get(options.HEARTBEAT_FAILURES)),
             block=BlockRules(
-                failures=config.get(BLOCK_FAILURES),
-                window_ms=config.get(BLOCK_WINDOW),
-                block_ms=config.get(BLOCK_TIME),
+                failures=config.get(options.BLOCK_FAILURES),
+                window_ms=config.get(options.BLOCK_WINDOW),
+                block_ms=config.get(options.BLOCK_TIME),
                 event_ms=heartbeat.timeout_ms,  # the last of its workers is noticed by then
                 elsewhere=traits.many_machines,
             ),

@@ -19,15 +19,7 @@ from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInf
 from unistream.model.job_info import MetadataHealth
 from unistream.model.messages import ToTaskManager
 from unistream.model.stored_job import Sealed, StoredResult
-from unistream.port.metadata import (
-    ArchiveRecord,
-    ArtifactRecord,
-    AttemptChange,
-    CommitRecord,
-    EventRecord,
-    ExceptionRecord,
-    JobRecord,
-)
+from unistream.port import metadata as meta
 
 
 class JobDecisions(Protocol):
@@ -76,7 +68,7 @@ class Records(Protocol):
     def cluster(self) -> ClusterId:
         """Whose jobs these are."""
 
-    def add_job(self, record: JobRecord) -> None:
+    def add_job(self, record: meta.JobRecord) -> None:
         """A new job, or one of an earlier leader, whose row is taken over."""
 
     def settle(self, results: Sequence[StoredResult], unfinished: Collection[JobId] | None = None) -> None:
@@ -97,20 +89,20 @@ class Records(Protocol):
 
     def update_graph(self, job: JobId, graph_json: str) -> None: ...
 
-    def record_attempt(self, change: AttemptChange) -> None: ...
+    def record_attempt(self, change: meta.AttemptChange) -> None: ...
 
     def record_checkpoint(self, job: JobId, record: CheckpointFigures) -> None: ...
 
-    def record_exception(self, record: ExceptionRecord) -> None: ...
+    def record_exception(self, record: meta.ExceptionRecord) -> None: ...
 
-    def record_event(self, record: EventRecord) -> None: ...
+    def record_event(self, record: meta.EventRecord) -> None: ...
 
-    def record_commit(self, record: CommitRecord) -> None: ...
+    def record_commit(self, record: meta.CommitRecord) -> None: ...
 
-    def record_artifact(self, job: JobId, record: ArtifactRecord) -> None:
+    def record_artifact(self, job: JobId, record: meta.ArtifactRecord) -> None:
         """`job` refers to this artifact."""
 
-    def archive(self, record: ArchiveRecord) -> None:
+    def archive(self, record: meta.ArchiveRecord) -> None:
         """What the pages of a job show from its end on."""
 
     def health(self) -> MetadataHealth: ...

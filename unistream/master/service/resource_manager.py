@@ -21,43 +21,13 @@ from msgspec import structs
 
 from unistream.base.clock import Clock
 from unistream.base.ids import JobId, TaskManagerId
-from unistream.core import contract
+from unistream.core import contract, resource
 from unistream.core.memory import config_with
-from unistream.core.resource import (
-    AnnounceLoss,
-    BlockedHost,
-    GrantSlots,
-    HeartbeatTerms,
-    JobResourceEvent,
-    ProbeOutcome,
-    ProbeWorker,
-    RefuseSlots,
-    ResourceCommand,
-    ResourceEvent,
-    SlotView,
-    StartWorker,
-    StopWorker,
-    Tick,
-    WorkerEnded,
-    WorkerHeartbeat,
-    WorkerProbed,
-    WorkerRegistered,
-    WorkerView,
-)
 from unistream.master.loop import Loop
 from unistream.master.service.ports import MasterPorts
 from unistream.master.service.senders import SendFailure
+from unistream.model import messages as msg
 from unistream.model.job_info import TaskManagerInfo
-from unistream.model.messages import (
-    PROTOCOL_VERSION,
-    Ack,
-    Heartbeat,
-    Ping,
-    Refused,
-    Registered,
-    RegisterTaskManager,
-    ReleaseTaskManager,
-)
 from unistream.port.host import LostListener, TaskManagerSpec, WorkerHost
 
 TICK_MS: Final = 250  # heartbeat and idle timeouts are seconds
@@ -71,13 +41,13 @@ logger = logging.getLogger(__name__)
 class SlotDecisions(Protocol):
     """`unistream.core.resource.machine.ResourceMachine`, as the shell sees it."""
 
-    def handle(self, event: ResourceEvent) -> Iterable[ResourceCommand]: ...
+    def handle(self, event: resource.ResourceEvent) -> Iterable[resource.ResourceCommand]: ...
 
     def validate(self) -> None: ...
 
-    def view(self) -> tuple[WorkerView, ...]: ...
+    def view(self) -> tuple[resource.WorkerView, ...]: ...
 
-    def blocked(self) -> tuple[BlockedHost, ...]: ...
+    def blocked(self) -> tuple[resource.BlockedHost, ...]: ...
 
 
 HostFactory = Callable[[LostListener], WorkerHost]
@@ -88,7 +58,7 @@ class WorkerSettings:
     """Settings of every new worker. `active`: the host starts workers; else users start them."""
 
     master: str
-    heartbeat: HeartbeatTerms
+    heartbeat: resource.HeartbeatTerms
     config: dict[str, str] = field(default_factory=dict)
     log_dir: str = ""
     active: bool = True
@@ -134,13 +104,13 @@ class ResourceManager:
         self._describe = describe
         self._settings = settings
         self._clock = clock
-        self._loop: Loop[ResourceEvent | object, _HostStop | _TickTimer] = ports.create_loop(
+        self._loop: Loop[resource.ResourceEvent | object, _HostStop | _TickTimer] = ports.create_loop(
             "resource-manager"
         )
         self._workers: dict[TaskManagerId, TaskManagerInfo] = {}
         self._fenced: OrderedDict[TaskManagerId, None] = OrderedDict()
-        self._views: dict[TaskManagerId, WorkerView] = {}  # replaced, never changed
-        self._blocked: tuple[BlockedHost, ...] = ()  # the same
+        self._views: dict[TaskManagerId, resource.WorkerView] = {}  # replaced, never changed
+        self._blocked: tuple[resource.BlockedHost, ...] = ()  # the same
         self._workers_lock = threading.Lock()
         self._stopping = ports.stopping
         self._host = create_host(self._on_lost)
@@ -153,14 +123,16 @@ class ResourceManager:
     def start(self) -> None:
         self._loop.start(self._begin, self._step)
 
-    def post(self, event: JobResourceEvent) -> None:
+    def post(self, event: resource.JobResourceEvent) -> None:
         """Slot requests and returns of a job."""
         self._loop.post(event)
 
-    def register(self, message: RegisterTaskManager) -> Registered | Refused:
+    def register(self, message: msg.RegisterTaskManager) -> msg.Registered | msg.Refused:
         """First message of a worker."""
-        if message.protocol != PROTOCOL_VERSION:
-            return Refused(reason=f"protocol {message.protocol}, this master speaks {PROTOCOL_VERSION}")
+        if message.protocol != msg.PROTOCOL_VERSION:
+            return msg.Refused(
+                reason=f"protocol {message.protocol}, this master speaks {msg.PROTOCOL_VERSION}"
+            )
         with self._workers_lock:
             worker = self._workers.get(message.task_manager)
             if worker is None:
@@ -169,7 +141,9 @@ class ResourceManager:
                 now_ms = self._clock.wall_ms()
                 worker = TaskManagerInfo(id=message.task_manager, slots=message.slots, started_ms=now_ms)
             if worker.address not in (None, message.address):
-                return Refused(reason=f"{message.task_manager} is already registered from {worker.address}")
+                return msg.Refused(
+                    reason=f"{message.task_manager} is already registered from {worker.address}"
+                )
             self._workers[worker.id] = structs.replace(
                 worker,
                 address=message.address,
@@ -184,7 +158,7 @@ class ResourceManager:
             )
         logger.info("event=worker_registered task_manager=%s pid=%d", message.task_manager, message.pid)
         self._loop.post(
-            WorkerRegistered(
+            resource.WorkerRegistered(
                 task_manager=message.task_manager,
                 address=message.address,
                 slots=message.slots,
@@ -194,9 +168,9 @@ class ResourceManager:
             )
         )
         interval_ms, timeout_ms = self._settings.heartbeat
-        return Registered(heartbeat_interval_ms=interval_ms, heartbeat_timeout_ms=timeout_ms)
+        return msg.Registered(heartbeat_interval_ms=interval_ms, heartbeat_timeout_ms=timeout_ms)
 
-    def heartbeat(self, message: Heartbeat) -> Ack | Refused:
+    def heartbeat(self, message: msg.Heartbeat) -> msg.Ack | msg.Refused:
         with self._workers_lock:
             worker = self._workers.get(message.task_manager)
             if worker is None or worker.address is None:
@@ -204,8 +178,10 @@ class ResourceManager:
             self._workers[worker.id] = structs.replace(
                 worker, heartbeat_ms=self._clock.wall_ms(), memory_used=message.used
             )
-        self._loop.post(WorkerHeartbeat(task_manager=message.task_manager, now_ms=self._clock.monotonic_ms()))
-        return Ack()
+        self._loop.post(
+            resource.WorkerHeartbeat(task_manager=message.task_manager, now_ms=self._clock.monotonic_ms())
+        )
+        return msg.Ack()
 
     def workers(self) -> tuple[TaskManagerInfo, ...]:
         """All workers that were started and not lost, in the order of their start."""
@@ -213,11 +189,11 @@ class ResourceManager:
         with self._workers_lock:
             return tuple(_with_view(worker, views.get(worker.id)) for worker in self._workers.values())
 
-    def leased(self) -> dict[TaskManagerId, tuple[SlotView, ...]]:
+    def leased(self) -> dict[TaskManagerId, tuple[resource.SlotView, ...]]:
         """The slots that jobs have, as of the machine's last step."""
         return {worker: view.leased for worker, view in self._views.items()}
 
-    def blocked(self) -> tuple[BlockedHost, ...]:
+    def blocked(self) -> tuple[resource.BlockedHost, ...]:
         """Hosts that are avoided, as of the machine's last step."""
         return self._blocked
 
@@ -241,11 +217,13 @@ class ResourceManager:
         """Called by a thread of the host."""
         now_ms = self._clock.monotonic_ms()
         self._loop.post(
-            WorkerEnded(task_manager=task_manager, reason=reason, host=host, now_ms=now_ms, hopeless=hopeless)
+            resource.WorkerEnded(
+                task_manager=task_manager, reason=reason, host=host, now_ms=now_ms, hopeless=hopeless
+            )
         )
 
     def _begin(self) -> bool:
-        self._feed(Tick(self._clock.monotonic_ms()))
+        self._feed(resource.Tick(self._clock.monotonic_ms()))
         self._loop.set_timer(_TICK, TICK_MS)
         return True
 
@@ -258,22 +236,22 @@ class ResourceManager:
             return True
         if timer is not None:
             self._loop.set_timer(_TICK, TICK_MS)
-            event = Tick(self._clock.monotonic_ms())
+            event = resource.Tick(self._clock.monotonic_ms())
         if event is not None:
             self._feed(event)  # type: ignore[arg-type]  # _STOP was the only other object
         return True
 
-    def _feed(self, event: ResourceEvent) -> None:
+    def _feed(self, event: resource.ResourceEvent) -> None:
         try:
-            if isinstance(event, WorkerEnded):
+            if isinstance(event, resource.WorkerEnded):
                 self._loop.cancel_timer(_HostStop(event.task_manager))
                 self._give_up(event.task_manager)
             for command in self._machine.handle(event):
                 self._perform(command)
-            if isinstance(event, WorkerEnded):
+            if isinstance(event, resource.WorkerEnded):
                 self._forget(event.task_manager, event.reason)
             self._machine.validate()
-            if not isinstance(event, WorkerHeartbeat):
+            if not isinstance(event, resource.WorkerHeartbeat):
                 self._views = {view.task_manager: view for view in self._machine.view()}
                 self._blocked = self._machine.blocked()
         except Exception as error:  # new jobs get no slots, but running jobs continue
@@ -284,29 +262,29 @@ class ResourceManager:
         """Fails messages to it, after the jobs were notified of the loss, which is the cause."""
         self._senders.forget(task_manager, f"{task_manager} is lost: {reason}")
 
-    def _perform(self, command: ResourceCommand) -> None:
+    def _perform(self, command: resource.ResourceCommand) -> None:
         match command:
-            case StartWorker():
+            case resource.StartWorker():
                 self._start_worker(command)
-            case StopWorker(task_manager=task_manager, reason=reason):
+            case resource.StopWorker(task_manager=task_manager, reason=reason):
                 self._stop_worker(task_manager, reason)
-            case ProbeWorker(task_manager=task_manager):
+            case resource.ProbeWorker(task_manager=task_manager):
                 self._probe(task_manager)
-            case GrantSlots(job=job, leases=leases):
+            case resource.GrantSlots(job=job, leases=leases):
                 self._post_to_job(job, contract.SlotsGranted(leases=leases))
-            case RefuseSlots(job=job, requests=requests, reason=reason):
+            case resource.RefuseSlots(job=job, requests=requests, reason=reason):
                 logger.warning("event=slots_unfulfillable job=%s reason=%r", job, reason)
                 keys = tuple(request.key for request in requests)
                 event = contract.SlotsUnfulfillable(requests=keys, reason=reason, permanent=command.permanent)
                 self._post_to_job(job, event)
-            case AnnounceLoss(task_manager=task_manager, reason=reason, jobs=jobs):
+            case resource.AnnounceLoss(task_manager=task_manager, reason=reason, jobs=jobs):
                 logger.warning("event=worker_lost task_manager=%s reason=%r", task_manager, reason)
                 self._give_up(task_manager)
                 for job in jobs:
                     self._post_to_job(job, contract.TaskManagerLost(task_manager=task_manager, reason=reason))
                 self._forget(task_manager, reason)
 
-    def _start_worker(self, command: StartWorker) -> None:
+    def _start_worker(self, command: resource.StartWorker) -> None:
         task_manager = command.task_manager
         with self._workers_lock:
             self._workers[task_manager] = TaskManagerInfo(
@@ -347,12 +325,12 @@ class ResourceManager:
             return
 
         def on_outcome(failed: SendFailure | None) -> None:
-            outcome = ProbeOutcome.ANSWERED
+            outcome = resource.ProbeOutcome.ANSWERED
             if failed is not None:
                 nobody = failed.refused or failed.nobody_there
-                outcome = ProbeOutcome.UNREACHABLE if nobody else ProbeOutcome.SILENT
+                outcome = resource.ProbeOutcome.UNREACHABLE if nobody else resource.ProbeOutcome.SILENT
             self._loop.post(
-                WorkerProbed(
+                resource.WorkerProbed(
                     task_manager=task_manager,
                     outcome=outcome,
                     reason=failed.reason if failed is not None else "",
@@ -360,11 +338,11 @@ class ResourceManager:
                 )
             )
 
-        self._senders.send(worker.id, worker.address, Ping(task_manager=worker.id), on_outcome)
+        self._senders.send(worker.id, worker.address, msg.Ping(task_manager=worker.id), on_outcome)
 
     def _release(self, worker: TaskManagerInfo, reason: str, *, rejoin: bool = False) -> None:
         if worker.address is not None:
-            message = ReleaseTaskManager(task_manager=worker.id, reason=reason, rejoin=rejoin)
+            message = msg.ReleaseTaskManager(task_manager=worker.id, reason=reason, rejoin=rejoin)
             self._senders.send(worker.id, worker.address, message, lambda _failed: None)
 
     def _give_up(self, task_manager: TaskManagerId) -> TaskManagerInfo | None:
@@ -375,10 +353,10 @@ class ResourceManager:
                 self._fenced.popitem(last=False)
             return self._workers.pop(task_manager, None)
 
-    def _refusal(self, task_manager: TaskManagerId) -> Refused:
+    def _refusal(self, task_manager: TaskManagerId) -> msg.Refused:
         """`fenced`: this master has lost the worker; else another master may know it."""
         reason = f"{task_manager} is not (or no longer) a worker of this cluster"
-        return Refused(reason=reason, fenced=task_manager in self._fenced)
+        return msg.Refused(reason=reason, fenced=task_manager in self._fenced)
 
     def _stop_process(self, task_manager: TaskManagerId) -> None:
         try:
@@ -388,7 +366,7 @@ class ResourceManager:
         self._senders.forget(task_manager, f"{task_manager} was stopped")
 
 
-def _with_view(worker: TaskManagerInfo, view: WorkerView | None) -> TaskManagerInfo:
+def _with_view(worker: TaskManagerInfo, view: resource.WorkerView | None) -> TaskManagerInfo:
     """The worker with its slots as of the machine's last step."""
     if view is None:
         return structs.replace(worker, free_slots=worker.slots if worker.address else 0)

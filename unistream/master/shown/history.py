@@ -38,17 +38,7 @@ from unistream.model.job_info import (
 from unistream.model.job_log_line import JobLogLine as LoggedLine
 from unistream.model.messages import TaskFailure
 from unistream.model.stored_job import StoredResult
-from unistream.port.metadata import (
-    STATE_EVENT,
-    AttemptHistoryRow,
-    CheckpointTotals,
-    ClusterRecord,
-    ExceptionRecord,
-    JobHistoryRow,
-    JobRecord,
-    MetadataStore,
-    SinkTotals,
-)
+from unistream.port import metadata as meta
 
 NO_ARCHIVE: Final = "its cluster has ended before its last picture was stored: rows of tasks are not known"
 _ENDED: Final = ("FINISHED", "CANCELED", "FAILED")
@@ -68,9 +58,9 @@ def summary_of(info: JobInfo) -> JobSummary:
     )
 
 
-def record_of(result: StoredResult, cluster: ClusterId, target: str = "") -> JobRecord:
+def record_of(result: StoredResult, cluster: ClusterId, target: str = "") -> meta.JobRecord:
     """The row that the job would have in the catalogue, which was lost or is away."""
-    return JobRecord(
+    return meta.JobRecord(
         job=result.job,
         name=result.name,
         lineage=result.lineage,
@@ -110,9 +100,9 @@ class RecordedJob(NamedTuple):
         now_ms: Wall clock.
     """
 
-    record: JobRecord
+    record: meta.JobRecord
     result: StoredResult | None
-    cluster: ClusterRecord | None
+    cluster: meta.ClusterRecord | None
     is_here: bool
     now_ms: int
 
@@ -131,7 +121,7 @@ class RecordedJob(NamedTuple):
         return last_seen_ms(self.record, self.cluster) if is_lost else self.record.ended_ms
 
     @property
-    def current(self) -> JobRecord:
+    def current(self) -> meta.JobRecord:
         """The row as it should be."""
         restarts = self.record.restarts if self.result is None else self.result.restarts
         return replace(self.record, state=self.state, ended_ms=self.ended_ms, restarts=restarts)
@@ -152,27 +142,29 @@ class RecordedJob(NamedTuple):
         return TaskFailure(kind=MASTER_LOST, message=text)
 
 
-def recorded_state(record: JobRecord, cluster: ClusterRecord | None, now_ms: int) -> str:
+def recorded_state(record: meta.JobRecord, cluster: meta.ClusterRecord | None, now_ms: int) -> str:
     """A job without an end whose cluster does not run is SUSPENDED."""
     runs_elsewhere = cluster is not None and cluster.is_alive(now_ms)
     return record.state if record.state in TERMINAL_STATES or runs_elsewhere else "SUSPENDED"
 
 
-def last_seen_ms(record: JobRecord, cluster: ClusterRecord | None) -> int:
+def last_seen_ms(record: meta.JobRecord, cluster: meta.ClusterRecord | None) -> int:
     """When a job without an end was last known to run."""
     if cluster is None:
         return record.changed_ms or record.submitted_ms
     return max(cluster.ended_ms or cluster.heartbeat_ms, record.changed_ms)
 
 
-def summary_from_line(line: JobHistoryRow, cluster: ClusterRecord | None, now_ms: int) -> JobSummary:
+def summary_from_line(
+    line: meta.JobHistoryRow, cluster: meta.ClusterRecord | None, now_ms: int
+) -> JobSummary:
     """One line of a list, from the database."""
     found = RecordedJob(line.record, None, cluster, is_here=False, now_ms=now_ms)
     failure = None if line.failure is None else in_one_line(*line.failure.split(": ", 1))
     return job_summary(found.current, tasks=line.tasks, failure=failure)
 
 
-def recorded_info(found: RecordedJob, store: MetadataStore) -> JobInfo:
+def recorded_info(found: RecordedJob, store: meta.MetadataStore) -> JobInfo:
     """A job that is only in the database: as it was when it ended, or what its rows say."""
     record = found.record
     totals = store.sinks(record.job)
@@ -209,7 +201,7 @@ def recorded_info(found: RecordedJob, store: MetadataStore) -> JobInfo:
     return replace(info, incomplete=NO_ARCHIVE if found.state in TERMINAL_STATES else "")
 
 
-def checkpoints_of(found: RecordedJob, store: MetadataStore) -> CheckpointsInfo:
+def checkpoints_of(found: RecordedJob, store: meta.MetadataStore) -> CheckpointsInfo:
     """Statistics of the snapshots of the same job."""
     job = found.record.job
     archive = restored(store.archive(job), found.ended_ms)
@@ -218,23 +210,23 @@ def checkpoints_of(found: RecordedJob, store: MetadataStore) -> CheckpointsInfo:
     return checkpoints_from_records(found.record, store.checkpoints(job), store.checkpoint_totals(job))
 
 
-def log_of(found: RecordedJob, store: MetadataStore) -> tuple[LoggedLine, ...]:
+def log_of(found: RecordedJob, store: meta.MetadataStore) -> tuple[LoggedLine, ...]:
     """The newest lines that its functions have logged; none: they were not stored."""
     archive = restored(store.archive(found.record.job), found.ended_ms)
     return () if archive is None else archive.log
 
 
-def _states(store: MetadataStore, job: JobId) -> list[tuple[int, str]]:
-    return [(event.at_ms, event.detail) for event in store.events(job=job) if event.kind == STATE_EVENT]
+def _states(store: meta.MetadataStore, job: JobId) -> list[tuple[int, str]]:
+    return [(event.at_ms, event.detail) for event in store.events(job=job) if event.kind == meta.STATE_EVENT]
 
 
-def _snapshots(store: MetadataStore, job: JobId) -> SnapshotRecords:
+def _snapshots(store: meta.MetadataStore, job: JobId) -> SnapshotRecords:
     records = store.checkpoints(job, limit=CHECKPOINTS_KEPT_MAX)
     return SnapshotRecords(records=records, totals=store.checkpoint_totals(job))
 
 
 def _past(
-    graph: JobGraph, attempts: Iterable[AttemptHistoryRow], exceptions: Iterable[ExceptionRecord]
+    graph: JobGraph, attempts: Iterable[meta.AttemptHistoryRow], exceptions: Iterable[meta.ExceptionRecord]
 ) -> AttemptsHistory:
     """The attempts that have ended, with the failure that each reported last."""
     failures = {
@@ -256,7 +248,7 @@ def _past(
 
 
 def recorded_attempts(
-    graph: JobGraph, attempts: Sequence[AttemptHistoryRow], job_state: str
+    graph: JobGraph, attempts: Sequence[meta.AttemptHistoryRow], job_state: str
 ) -> tuple[AttemptView, ...]:
     """The newest attempt of each subtask that the graph has, as it was last recorded. Those of a job that has
     finished have finished, also if that was not recorded, or if a master that led no more recorded that they
@@ -280,7 +272,7 @@ def _task_state(recorded: str, job_state: str) -> str:
     return recorded if job_state not in TERMINAL_STATES or recorded in _ENDED else "CANCELED"
 
 
-def graph_of(record: JobRecord) -> JobGraph:
+def graph_of(record: meta.JobRecord) -> JobGraph:
     """The recorded graph of a job, without vertices if none was recorded, or a newer version did."""
     try:
         if record.graph_json:
@@ -291,7 +283,7 @@ def graph_of(record: JobRecord) -> JobGraph:
 
 
 def checkpoints_from_records(
-    record: JobRecord, records: Iterable[CheckpointFigures], totals: CheckpointTotals | None = None
+    record: meta.JobRecord, records: Iterable[CheckpointFigures], totals: meta.CheckpointTotals | None = None
 ) -> CheckpointsInfo:
     """Statistics from the catalogue, which has neither subtasks nor restores. `records` are the newest;
     without `totals` they are all that is counted."""
@@ -317,10 +309,10 @@ def checkpoints_from_records(
     )
 
 
-def _totals(newest: Sequence[CheckpointFigures]) -> CheckpointTotals:
+def _totals(newest: Sequence[CheckpointFigures]) -> meta.CheckpointTotals:
     completed = [figures for figures in newest if figures.status is SnapshotStatus.COMPLETED]
     failed = [figures for figures in newest if figures.status is SnapshotStatus.FAILED]
-    return CheckpointTotals(
+    return meta.CheckpointTotals(
         completed=len(completed),
         failed=len(failed),
         in_progress=len(newest) - len(completed) - len(failed),
@@ -330,7 +322,7 @@ def _totals(newest: Sequence[CheckpointFigures]) -> CheckpointTotals:
     )
 
 
-def _sink(totals: SinkTotals, archived: SinkInfo | None = None) -> SinkInfo:
+def _sink(totals: meta.SinkTotals, archived: SinkInfo | None = None) -> SinkInfo:
     """`archived`: what was known at the end; reports may have come later."""
     known = SinkInfo() if archived is None else archived
     return SinkInfo(

@@ -18,20 +18,9 @@ from unistream.base.ids import OperatorUid
 from unistream.core.contract import AttemptView
 from unistream.core.job import AttemptsHistory
 from unistream.master.shown.exceptions import past_attempt_info
+from unistream.model import job_info as info
 from unistream.model.checkpoint_figures import CheckpointFigures
 from unistream.model.graph import JobGraph
-from unistream.model.job_info import (
-    CheckpointInfo,
-    ExceptionInfo,
-    JobInfo,
-    JobSummary,
-    PastAttemptInfo,
-    SinkInfo,
-    SubtaskInfo,
-    in_one_line,
-    resumable_of,
-    vertices_of,
-)
 from unistream.model.job_status import JobStatus
 from unistream.model.messages import TaskFailure
 from unistream.port.metadata import CheckpointTotals, JobRecord
@@ -60,8 +49,8 @@ class SnapshotRecords:
     resumes_from: str | None = None
 
     @property
-    def shown(self) -> tuple[CheckpointInfo, ...]:
-        return tuple(map(CheckpointInfo.of, self.records))
+    def shown(self) -> tuple[info.CheckpointInfo, ...]:
+        return tuple(map(info.CheckpointInfo.of, self.records))
 
     @property
     def newest(self) -> str | None:
@@ -79,7 +68,7 @@ class SnapshotRecords:
     @property
     def resumable(self) -> str | None:
         """See `JobInfo.resumes_from`."""
-        return resumable_of(self.shown) or self.resumes_from
+        return info.resumable_of(self.shown) or self.resumes_from
 
 
 NO_SNAPSHOTS: Final = SnapshotRecords()
@@ -103,17 +92,17 @@ class JobFacts:
     graph: JobGraph | None = None
     states: Iterable[tuple[int, str]] = ()
     snapshots: SnapshotRecords = NO_SNAPSHOTS
-    exceptions: tuple[ExceptionInfo, ...] = ()
+    exceptions: tuple[info.ExceptionInfo, ...] = ()
     attempts: Sequence[AttemptView] = ()
     past: AttemptsHistory | None = None
-    sinks: Mapping[str, SinkInfo] = field(default_factory=dict)
+    sinks: Mapping[str, info.SinkInfo] = field(default_factory=dict)
     failure: TaskFailure | None = None
 
 
-def job_info(facts: JobFacts) -> JobInfo:
+def job_info(facts: JobFacts) -> info.JobInfo:
     """What people see of the job."""
     record, graph, snapshots = facts.record, facts.graph, facts.snapshots
-    return JobInfo(
+    return info.JobInfo(
         job=record.job,
         name=record.name,
         lineage=record.lineage,
@@ -134,7 +123,7 @@ def job_info(facts: JobFacts) -> JobInfo:
         subtasks=_subtasks(facts),
         sinks=dict(facts.sinks),
         metrics=rows_committed(facts.sinks),
-        vertices=() if graph is None else vertices_of(graph),
+        vertices=() if graph is None else info.vertices_of(graph),
         failure=facts.failure,
         cluster=record.cluster,
         writes={} if graph is None else graph.writes,
@@ -148,9 +137,9 @@ def job_summary(
     tasks: Mapping[str, int],
     failure: str | None,
     writes: Mapping[OperatorUid, tuple[str, ...]] | None = None,
-) -> JobSummary:
+) -> info.JobSummary:
     """One line of a list: the job's `JobInfo` without what a list does not show."""
-    return JobSummary(
+    return info.JobSummary(
         job=record.job,
         name=record.name,
         state=record.state,
@@ -175,20 +164,20 @@ def state_times(record: JobRecord, states: Iterable[tuple[int, str]]) -> dict[st
     return times if record.ended_ms is None else times | {record.state: record.ended_ms}
 
 
-def rows_committed(sinks: Mapping[str, SinkInfo]) -> dict[str, int]:
+def rows_committed(sinks: Mapping[str, info.SinkInfo]) -> dict[str, int]:
     """See `JobInfo.metrics`; empty: the job has no sink that counts."""
     return {"rows_committed": sum(sink.rows for sink in sinks.values())} if sinks else {}
 
 
 def one_line(failure: TaskFailure | None, state: str) -> str | None:
     """See `JobSummary.failure`."""
-    return None if failure is None or state != "FAILED" else in_one_line(failure.kind, failure.message)
+    return None if failure is None or state != "FAILED" else info.in_one_line(failure.kind, failure.message)
 
 
-def _subtasks(facts: JobFacts) -> tuple[SubtaskInfo, ...]:
+def _subtasks(facts: JobFacts) -> tuple[info.SubtaskInfo, ...]:
     names = {} if facts.graph is None else {vertex.id: vertex.name for vertex in facts.graph.vertices}
     return tuple(
-        SubtaskInfo(
+        info.SubtaskInfo(
             vertex=one.attempt.vertex,
             vertex_name=names.get(one.attempt.vertex, one.attempt.vertex),
             index=one.attempt.index,
@@ -201,6 +190,6 @@ def _subtasks(facts: JobFacts) -> tuple[SubtaskInfo, ...]:
     )
 
 
-def _past(history: AttemptsHistory, current: AttemptView) -> tuple[PastAttemptInfo, ...]:
+def _past(history: AttemptsHistory, current: AttemptView) -> tuple[info.PastAttemptInfo, ...]:
     ended = history.of(current.attempt.subtask)
     return tuple(past_attempt_info(past) for past in ended if past.attempt != current.attempt)

@@ -14,16 +14,7 @@ from unistream.base.ids import CheckpointId, JobId, VertexId
 from unistream.master.shown.history import graph_of
 from unistream.model.graph import JobGraph
 from unistream.model.job_info import CheckpointInfo, JobInfo, TaskStateName
-from unistream.port.metadata import (
-    PAGE_ROWS,
-    RESCALE_EVENT,
-    STATE_EVENT,
-    AttemptHistoryRow,
-    CommitRecord,
-    EventRecord,
-    JobRecord,
-    MetadataStore,
-)
+from unistream.port import metadata as meta
 
 EVENTS_READ_MAX: Final = 10_000
 EVENTS_SHOWN_MAX: Final = 2_000  # the newest
@@ -97,7 +88,9 @@ class JobTimeline(msgspec.Struct, frozen=True, kw_only=True):
     incomplete: bool
 
 
-def timeline_of(info: JobInfo, record: JobRecord | None, store: MetadataStore, now_ms: int) -> JobTimeline:
+def timeline_of(
+    info: JobInfo, record: meta.JobRecord | None, store: meta.MetadataStore, now_ms: int
+) -> JobTimeline:
     """`record` None: the catalogue does not have the job, or not yet."""
     job = info.job
     events = read_events(store, job)
@@ -109,7 +102,9 @@ def timeline_of(info: JobInfo, record: JobRecord | None, store: MetadataStore, n
         ended_ms=info.ended_ms,
         states=states_of(info, events),
         rescales=tuple(
-            RescaleMoment(at_ms=one.at_ms, detail=one.detail) for one in events if one.kind == RESCALE_EVENT
+            RescaleMoment(at_ms=one.at_ms, detail=one.detail)
+            for one in events
+            if one.kind == meta.RESCALE_EVENT
         ),
         executions=executions_of(attempts, None if record is None else graph_of(record), info.ended_ms),
         checkpoints=tuple(map(CheckpointInfo.of, checkpoints)),
@@ -126,20 +121,20 @@ def timeline_of(info: JobInfo, record: JobRecord | None, store: MetadataStore, n
     )
 
 
-def read_events(store: MetadataStore, job: JobId) -> Sequence[EventRecord]:
+def read_events(store: meta.MetadataStore, job: JobId) -> Sequence[meta.EventRecord]:
     """The newest, oldest first."""
-    found: list[EventRecord] = []
+    found: list[meta.EventRecord] = []
     while len(found) < EVENTS_READ_MAX:
         page = store.events(after=found[-1].id if found else 0, job=job)
         found += page
-        if len(page) < PAGE_ROWS:
+        if len(page) < meta.PAGE_ROWS:
             break
     return found[-EVENTS_SHOWN_MAX:]
 
 
-def states_of(info: JobInfo, events: Iterable[EventRecord]) -> tuple[StateMoment, ...]:
+def states_of(info: JobInfo, events: Iterable[meta.EventRecord]) -> tuple[StateMoment, ...]:
     """The states that were recorded, each once in a row; without any, the first time of each one known."""
-    recorded = [(one.at_ms, one.detail) for one in events if one.kind == STATE_EVENT]
+    recorded = [(one.at_ms, one.detail) for one in events if one.kind == meta.STATE_EVENT]
     if not recorded:
         recorded = sorted((at_ms, state) for state, at_ms in info.state_times.items())
     if not recorded or recorded[0][0] > info.submitted_ms:
@@ -154,18 +149,18 @@ def states_of(info: JobInfo, events: Iterable[EventRecord]) -> tuple[StateMoment
 
 
 def executions_of(
-    attempts: Iterable[AttemptHistoryRow], graph: JobGraph | None, job_ended_ms: int | None
+    attempts: Iterable[meta.AttemptHistoryRow], graph: JobGraph | None, job_ended_ms: int | None
 ) -> tuple[ExecutionSpan, ...]:
     """One span for each vertex and number of attempts, by its beginning."""
     names = {} if graph is None else {vertex.id: vertex.name for vertex in graph.vertices}
-    together: dict[tuple[VertexId, int], list[AttemptHistoryRow]] = {}
+    together: dict[tuple[VertexId, int], list[meta.AttemptHistoryRow]] = {}
     for one in attempts:
         together.setdefault((one.attempt.vertex, one.attempt.attempt), []).append(one)
     spans = [_span(lines, names.get(vertex, vertex), job_ended_ms) for (vertex, _), lines in together.items()]
     return tuple(sorted(spans, key=lambda span: (span.started_ms, span.vertex_name, span.attempt)))
 
 
-def _span(lines: Sequence[AttemptHistoryRow], name: str, job_ended_ms: int | None) -> ExecutionSpan:
+def _span(lines: Sequence[meta.AttemptHistoryRow], name: str, job_ended_ms: int | None) -> ExecutionSpan:
     states = {line.state for line in lines}
     goes_on = bool(states - _OVER)
     return ExecutionSpan(
@@ -179,7 +174,7 @@ def _span(lines: Sequence[AttemptHistoryRow], name: str, job_ended_ms: int | Non
     )
 
 
-def _commit(record: CommitRecord) -> CommitMoment:
+def _commit(record: meta.CommitRecord) -> CommitMoment:
     return CommitMoment(
         at_ms=record.at_ms,
         sink=record.sink_uid,

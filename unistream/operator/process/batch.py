@@ -17,15 +17,7 @@ from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.model.columns.key_codes import distinct
 from unistream.model.elements import Batch
 from unistream.model.key_groups import canonical_keys
-from unistream.operator.common import (
-    addresses,
-    check_defined,
-    check_returned_nothing,
-    conformed,
-    function_name,
-    owned,
-    owned_array,
-)
+from unistream.operator import common
 from unistream.operator.process.batch_context import BatchContext
 from unistream.operator.process.context import Clocks, SideSchemas
 from unistream.operator.process.keyed import KeyedOperator
@@ -85,7 +77,7 @@ class BatchCollector:
 
     def __init__(self, given: KeyedBatch | TimerBatch | None = None) -> None:
         self.batches: list[tuple[str | None, Batch]] = []
-        self._known = frozenset() if given is None else addresses(given.columns())
+        self._known = frozenset() if given is None else common.addresses(given.columns())
 
     def emit(self, records: pa.RecordBatch, timestamps: pa.Array | None = None) -> None:
         """Emits rows on the main output; `timestamps`: their event times, int64 ms."""
@@ -99,8 +91,8 @@ class BatchCollector:
             raise TypeError(f"emit takes a pyarrow.RecordBatch, not {type(records).__name__}")
         if timestamps is not None and len(timestamps) != records.num_rows:
             raise ValueError(f"{len(timestamps)} event times for {records.num_rows} rows")
-        times = None if timestamps is None else owned_array(timestamps, self._known)
-        self.batches.append((tag, Batch(owned(records, self._known), times)))
+        times = None if timestamps is None else common.owned_array(timestamps, self._known)
+        self.batches.append((tag, Batch(common.owned(records, self._known), times)))
 
 
 class KeyedBatchFunction:
@@ -180,13 +172,13 @@ class KeyedBatchOperator(KeyedOperator):
         side_outputs: SideSchemas | None = None,
         key_schema: pa.Schema | None = None,
     ) -> None:
-        check_defined(function, KeyedBatchFunction, "process_batch")
+        common.check_defined(function, KeyedBatchFunction, "process_batch")
         super().__init__(function, keys, key_schema)
         for descriptor in self.declared_states():
             if descriptor.options.pickled:
                 raise ConfigError(
-                    f"state {descriptor.name!r} of {function_name(function)} is pickled; functions per batch "
-                    "need state of Arrow types: declare a type, or use a function per row"
+                    f"state {descriptor.name!r} of {common.function_name(function)} is pickled; functions "
+                    "per batch need state of Arrow types: declare a type, or use a function per row"
                 )
         self._returns = returns
         self._side_outputs = dict(side_outputs or {})
@@ -229,7 +221,7 @@ class KeyedBatchOperator(KeyedOperator):
         """Calls `function` for the keys that were entered, and emits its batches."""
         context, out = self._known_context(), BatchCollector(given)
         try:
-            check_returned_nothing(function(given, context, out))
+            common.check_returned_nothing(function(given, context, out))
         except (UserCodeError, ConfigError):
             raise
         except Exception as error:
@@ -244,14 +236,14 @@ class KeyedBatchOperator(KeyedOperator):
                 continue
             if self._returns is None:
                 self._returns = emitted.records.schema
-            records = conformed(self, f"{self._what(what)} emitted", emitted.records, self._returns)
+            records = common.conformed(self, f"{self._what(what)} emitted", emitted.records, self._returns)
             self.output.emit(Batch(records, emitted.timestamps))
 
     def _side(self, what: str, tag: str, emitted: Batch) -> Batch:
         schema = self._side_outputs.get(tag)
         if schema is None:
             return emitted
-        return Batch(conformed(self, what, emitted.records, schema), emitted.timestamps)
+        return Batch(common.conformed(self, what, emitted.records, schema), emitted.timestamps)
 
     def _fire(self, due: Iterable[tuple[Times, pa.RecordBatch]], domain: str) -> None:
         context = self._known_context()

@@ -12,17 +12,9 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
+from unistream.model import state as states
 from unistream.model.columns.column_values import column_values
 from unistream.model.elements import Batch
-from unistream.model.state import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    OperatorListDescriptor,
-    ReducingStateDescriptor,
-    StateDescriptor,
-    ValueStateDescriptor,
-)
 from unistream.operator.common import BaseOperator, CurrentRow, RowSchema, TakenRows, positions
 from unistream.operator.process.held import HeldValue, held
 from unistream.operator.process.timer_table import KeyedTimers
@@ -32,7 +24,7 @@ from unistream.port.metrics import Uncounted
 from unistream.port.source import check_tag
 from unistream.port.state import AppendingState, KeyedStateBackend, ListState, MapState, ValueState
 
-Declared = TypeVar("Declared", StateDescriptor, OperatorListDescriptor)
+Declared = TypeVar("Declared", states.StateDescriptor, states.OperatorListDescriptor)
 
 
 class Clocks:
@@ -131,14 +123,16 @@ class ProcessContext(Clocks):
     @overload
     def state(self, descriptor: str, value_type: pa.DataType) -> ValueState: ...
     @overload
-    def state(self, descriptor: ValueStateDescriptor) -> ValueState: ...
+    def state(self, descriptor: states.ValueStateDescriptor) -> ValueState: ...
     @overload
-    def state(self, descriptor: ListStateDescriptor) -> ListState: ...
+    def state(self, descriptor: states.ListStateDescriptor) -> ListState: ...
     @overload
-    def state(self, descriptor: MapStateDescriptor) -> MapState: ...
+    def state(self, descriptor: states.MapStateDescriptor) -> MapState: ...
     @overload
-    def state(self, descriptor: ReducingStateDescriptor | AggregatingStateDescriptor) -> AppendingState: ...
-    def state(self, descriptor: StateDescriptor | str, value_type: pa.DataType | None = None) -> Any:
+    def state(
+        self, descriptor: states.ReducingStateDescriptor | states.AggregatingStateDescriptor
+    ) -> AppendingState: ...
+    def state(self, descriptor: states.StateDescriptor | str, value_type: pa.DataType | None = None) -> Any:
         """State of the current key, as `descriptor` declares it; or value state with a name and a type.
 
         Always the same object, which follows the current key: `open` may keep it.
@@ -194,12 +188,12 @@ class ProcessContext(Clocks):
             raise RuntimeError("there is no current key here; there is one in process_element and on_timer")
         return self.current
 
-    def _open_state(self, descriptor: StateDescriptor | str, value_type: pa.DataType | None) -> Any:
+    def _open_state(self, descriptor: states.StateDescriptor | str, value_type: pa.DataType | None) -> Any:
         declared_as: object = descriptor if value_type is None else value_type
         if isinstance(descriptor, str):
             if value_type is None:
                 raise ConfigError(f"state {descriptor!r} needs a type, such as pa.int64(), or a descriptor")
-            descriptor = ValueStateDescriptor(descriptor, value_type)
+            descriptor = states.ValueStateDescriptor(descriptor, value_type)
         handle = self._backend.state(descriptor)
         if self.holds_values:
             handle = self._hold(descriptor, handle)
@@ -212,7 +206,7 @@ class ProcessContext(Clocks):
             self._known = {id(one): opened for one, opened in self._handles.values()}
         return handle
 
-    def _hold(self, descriptor: StateDescriptor, handle: Any) -> Any:
+    def _hold(self, descriptor: states.StateDescriptor, handle: Any) -> Any:
         """One for each state, whatever it is called; maybe in the middle of a key."""
         found = self._held.get(descriptor.name)
         if found is None:

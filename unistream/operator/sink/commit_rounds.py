@@ -14,17 +14,8 @@ from unistream.base.config import COMMITTER_RETRIES
 from unistream.base.errors import Transient
 from unistream.base.ids import CheckpointId
 from unistream.operator.sink.committables import Due
+from unistream.port import sink as sink_port
 from unistream.port.operator import CommitPermit
-from unistream.port.sink import (
-    CommitOutcome,
-    CommitRequest,
-    CommitResult,
-    Committer,
-    JointCommitter,
-    SeesEmptyCheckpoints,
-    SinkContext,
-    VisibleRows,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +31,7 @@ class Committed:
 
     checkpoint_id: CheckpointId
     count: int
-    result: CommitResult
+    result: sink_port.CommitResult
     failed: tuple[bytes, ...] = ()
     reason: str = ""
     retries: int = 0
@@ -53,7 +44,7 @@ class CommitRounds:
         retries: More rounds after the first; then the task fails.
     """
 
-    def __init__(self, committer: Committer, sink: str, retries: int) -> None:
+    def __init__(self, committer: sink_port.Committer, sink: str, retries: int) -> None:
         self._committer = committer
         self._sink = sink
         self._retries = retries
@@ -61,13 +52,13 @@ class CommitRounds:
         self._running = False
         self._closing = False
 
-    def open(self, context: SinkContext) -> None:
+    def open(self, context: sink_port.SinkContext) -> None:
         self._committer.open(context)
 
     @property
     def sees_empty(self) -> bool:
         """`run` does something without committables, too."""
-        return isinstance(self._committer, SeesEmptyCheckpoints)
+        return isinstance(self._committer, sink_port.SeesEmptyCheckpoints)
 
     def close(self) -> None:
         """Closes the committer at once, or at the end of the current call."""
@@ -84,15 +75,15 @@ class CommitRounds:
         Raises:
             Transient: the committer requested more retries than are configured.
         """
-        requests = [CommitRequest(one.checkpoint_id, one.payloads) for one in due if one.payloads]
+        requests = [sink_port.CommitRequest(one.checkpoint_id, one.payloads) for one in due if one.payloads]
         with self._guard:
             if self._closing:
                 return []
             self._running = True
         try:
-            if not requests and isinstance(self._committer, SeesEmptyCheckpoints):
+            if not requests and isinstance(self._committer, sink_port.SeesEmptyCheckpoints):
                 self._committer.empty_checkpoint(permit)
-            if isinstance(self._committer, JointCommitter):
+            if isinstance(self._committer, sink_port.JointCommitter):
                 joint = self._committer
                 return [self._all_rounds(lambda r: joint.commit_all(permit, r), requests)] if requests else []
             commit = self._committer.commit
@@ -105,22 +96,24 @@ class CommitRounds:
                 self._committer.close()
 
     def _all_rounds(
-        self, commit: Callable[[Sequence[CommitRequest]], CommitResult], requests: Sequence[CommitRequest]
+        self,
+        commit: Callable[[Sequence[sink_port.CommitRequest]], sink_port.CommitResult],
+        requests: Sequence[sink_port.CommitRequest],
     ) -> Committed:
         newest, count = requests[-1].checkpoint_id, sum(len(one.committables) for one in requests)
         failed: list[bytes] = []
-        visible: dict[CheckpointId, VisibleRows] = {}
+        visible: dict[CheckpointId, sink_port.VisibleRows] = {}
         reason, rows, retries = "", 0, 0
         for _ in range(self._retries + 1):
             result = commit(requests)
-            if result.outcome is CommitOutcome.FAILED and not result.failed:
+            if result.outcome is sink_port.CommitOutcome.FAILED and not result.failed:
                 result = replace(result, failed=tuple(p for one in requests for p in one.committables))
             failed += result.failed
             reason = result.reason or reason
-            if result.outcome is not CommitOutcome.RETRY or result.again is not None:
+            if result.outcome is not sink_port.CommitOutcome.RETRY or result.again is not None:
                 rows += result.rows
                 visible |= {one.checkpoint_id: one for one in result.visible}
-            left = _unfinished(requests, result) if result.outcome is CommitOutcome.RETRY else []
+            left = _unfinished(requests, result) if result.outcome is sink_port.CommitOutcome.RETRY else []
             if not left or self._closing:
                 return Committed(
                     checkpoint_id=newest,
@@ -139,7 +132,9 @@ class CommitRounds:
         )
 
 
-def _unfinished(requests: Sequence[CommitRequest], result: CommitResult) -> list[CommitRequest]:
+def _unfinished(
+    requests: Sequence[sink_port.CommitRequest], result: sink_port.CommitResult
+) -> list[sink_port.CommitRequest]:
     """The requests of the next round: a committable stays with its checkpoint, a changed one is added to the
     newest."""
     known = {payload for one in requests for payload in one.committables}

@@ -36,26 +36,13 @@ from unistream.model.snapshot import ListMode, OperatorListState, OperatorSnapsh
 from unistream.operator.sink.commit_rounds import CommitRounds, Committed
 from unistream.operator.sink.committables import NOTHING_MORE, Committables, Due
 from unistream.operator.sink.writer import SinkOperator
+from unistream.port import sink as sink_port
 from unistream.port.operator import CommitPermit
-from unistream.port.sink import (
-    CommitOutcome,
-    CommitRequest,
-    CommitResult,
-    CommittableStage,
-    Committer,
-    RecoverableCommitter,
-    Sink,
-    SinkContext,
-    StatefulCommitter,
-    VisibleRows,
-    WithGlobalCommitter,
-    WithPostCommitStages,
-)
 
 COMMITTER_STATE: Final = "committables"
 TARGET_STATE: Final = "committed-into"  # state of a `StatefulCommitter`
 
-CreateCommitter = Callable[[], Committer | None]
+CreateCommitter = Callable[[], sink_port.Committer | None]
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +52,7 @@ class CommittingOperator(SinkOperator):
 
     _create: CreateCommitter
 
-    def __init__(self, sink: Sink, sink_uid: OperatorUid | None = None) -> None:
+    def __init__(self, sink: sink_port.Sink, sink_uid: OperatorUid | None = None) -> None:
         super().__init__(sink, sink_uid)
         self._committables = Committables(sink.name)
         self._rounds: CommitRounds | None = None
@@ -73,25 +60,25 @@ class CommittingOperator(SinkOperator):
         self._busy = False
         self._ended = False
         self._connector = ""
-        self._stateful: StatefulCommitter | None = None
+        self._stateful: sink_port.StatefulCommitter | None = None
 
-    def create(self) -> Committer:
+    def create(self) -> sink_port.Committer:
         """A new committer, not open."""
         committer = self._create()
         if committer is None:
             raise ProtocolError(f"sink {self._sink.name!r}: {type(self).__name__} has no committer")
         return committer
 
-    def commit_through(self, around: Callable[[CreateCommitter, Sink], CreateCommitter]) -> None:
+    def commit_through(self, around: Callable[[CreateCommitter, sink_port.Sink], CreateCommitter]) -> None:
         """Wraps the factory of its committers."""
         self._create = around(self._create, self._sink)
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
         self._committables.add(batch.records)
 
-    def _start(self, committer: Committer, state: OperatorState) -> None:
+    def _start(self, committer: sink_port.Committer, state: OperatorState) -> None:
         self._connector = _connector_of(committer, self._sink)
-        if isinstance(committer, StatefulCommitter):
+        if isinstance(committer, sink_port.StatefulCommitter):
             self._stateful = committer
             committer.restore_state(state.lists.get(TARGET_STATE, []))
         retries = Configuration(self.context.config).get(COMMITTER_RETRIES)
@@ -189,11 +176,11 @@ class CommittingOperator(SinkOperator):
         self,
         uid: OperatorUid,
         newest: CheckpointId,
-        result: CommitResult,
+        result: sink_port.CommitResult,
         watermarks: Mapping[CheckpointId, int | None],
     ) -> None:
-        already = result.outcome is CommitOutcome.ALREADY_COMMITTED
-        for one in result.visible or (VisibleRows(newest, result.rows, already=already),):
+        already = result.outcome is sink_port.CommitOutcome.ALREADY_COMMITTED
+        for one in result.visible or (sink_port.VisibleRows(newest, result.rows, already=already),):
             self.context.report_commit(
                 uid,
                 one.checkpoint_id,
@@ -206,7 +193,7 @@ class CommittingOperator(SinkOperator):
 
     def _count(self, committed: Committed) -> None:
         uid, metrics = self.sink_uid or self.context.uid, self.context.metrics
-        already = committed.result.outcome is CommitOutcome.ALREADY_COMMITTED
+        already = committed.result.outcome is sink_port.CommitOutcome.ALREADY_COMMITTED
         succeeded = committed.count - len(committed.failed)
         metrics.add("alreadyCommittedCommittables" if already else "committedCommittables", succeeded)
         if committed.failed:
@@ -232,7 +219,7 @@ class CommitterOperator(CommittingOperator):
 
     def __init__(
         self,
-        sink: Sink,
+        sink: sink_port.Sink,
         sink_uid: OperatorUid | None = None,
         create: CreateCommitter | None = None,
     ) -> None:
@@ -279,7 +266,7 @@ class OnCommitOperator(CommittingOperator):
 
     def __init__(
         self,
-        sink: Sink,
+        sink: sink_port.Sink,
         create: CreateCommitter,
         *,
         single_producer: bool,
@@ -327,27 +314,27 @@ class OnCommitOperator(CommittingOperator):
 class StageCommitter:
     """A post-commit stage as a committer. `made`: its results, until they are announced."""
 
-    def __init__(self, stage: CommittableStage) -> None:
+    def __init__(self, stage: sink_port.CommittableStage) -> None:
         self._function = stage.create()
         self.made: dict[int, list[bytes]] = {}
 
-    def open(self, context: SinkContext) -> None:
+    def open(self, context: sink_port.SinkContext) -> None:
         self._function.open(context)
 
-    def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
+    def commit(self, permit: CommitPermit, request: sink_port.CommitRequest) -> sink_port.CommitResult:
         made = self._function.process(request.checkpoint_id, request.committables)
         self.made[request.checkpoint_id] = list(made)
-        return CommitResult(CommitOutcome.COMMITTED)
+        return sink_port.CommitResult(sink_port.CommitOutcome.COMMITTED)
 
     def close(self) -> None:
         self._function.close()
 
 
-def _connector_of(committer: Committer, sink: Sink) -> str:
+def _connector_of(committer: sink_port.Committer, sink: sink_port.Sink) -> str:
     """Empty: the user's code is needed for the commit, or for what follows it."""
-    if isinstance(sink, WithPostCommitStages | WithGlobalCommitter):
+    if isinstance(sink, sink_port.WithPostCommitStages | sink_port.WithGlobalCommitter):
         return ""
-    return committer.connector if isinstance(committer, RecoverableCommitter) else ""
+    return committer.connector if isinstance(committer, sink_port.RecoverableCommitter) else ""
 
 
 def _known(watermark: int | None) -> int | None:

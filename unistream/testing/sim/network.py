@@ -15,18 +15,9 @@ from typing import Any, Final, TypeVar
 
 from unistream.base.ids import TaskManagerId
 from unistream.master.service import OnOutcome, OutgoingMessage, SendFailure, outcome_of, unanswered
+from unistream.model import messages as msg
 from unistream.model.bundle import Parcel, parcels
 from unistream.model.codec import decode_answer, encode
-from unistream.model.messages import (
-    Answer,
-    Answers,
-    Broken,
-    Refused,
-    RegisterTaskManager,
-    ReleasePartitions,
-    ToJobManager,
-    ToTaskManager,
-)
 from unistream.port.transport import ControlHandler
 from unistream.testing.sim.releases import PartitionReleases
 from unistream.testing.sim.world import Process, World
@@ -35,9 +26,9 @@ RPC_TIMEOUT_MS: Final = 3_000
 RETRY_FIRST_MS: Final = 50
 RETRY_LONGEST_MS: Final = 2_000
 
-M = TypeVar("M", bound=ToTaskManager | ToJobManager)
+M = TypeVar("M", bound=msg.ToTaskManager | msg.ToJobManager)
 AnyParcel = Parcel[Any]
-Done = Callable[[Answer | None], None]
+Done = Callable[[msg.Answer | None], None]
 """Called once with the answer; None: a timeout, the outcome of the request is unknown."""
 
 
@@ -86,7 +77,9 @@ class Network:
         """The first of `messages` (at least one), as many as the next request holds."""
         return next(parcels(list(islice(messages, self.bundle))))
 
-    def call(self, source: Process, address: str, message: ToTaskManager | ToJobManager, done: Done) -> None:
+    def call(
+        self, source: Process, address: str, message: msg.ToTaskManager | msg.ToJobManager, done: Done
+    ) -> None:
         """Sends one message alone; `done` happens in `source`."""
         self.call_all(source, address, Parcel((message,), message), done)
 
@@ -149,27 +142,27 @@ class _Call:
             return
         world.at(self.network.delay_ms(), lambda: self._settle(answer), self.source)
 
-    def _short(self, answer: Answer) -> str:
+    def _short(self, answer: msg.Answer) -> str:
         """The answer to each message. A message that breaks its receiver is a defect, which ends the run."""
         texts = []
         for one in self.parcel.answers(answer):
-            if isinstance(one, Broken):
+            if isinstance(one, msg.Broken):
                 raise self.network.world.violated(f"I16: {self.name} broke its receiver: {one.reason}")
-            texts.append(f"refused ({one.reason})" if isinstance(one, Refused) else type(one).__name__)
-        if isinstance(answer, Answers) and len(set(texts)) > 1:
+            texts.append(f"refused ({one.reason})" if isinstance(one, msg.Refused) else type(one).__name__)
+        if isinstance(answer, msg.Answers) and len(set(texts)) > 1:
             self.network.world.sometimes("one message of a bundle was refused, and another was not")
         return ", ".join(texts)
 
     def time_out(self) -> None:
         self._settle(None)
 
-    def _settle(self, answer: Answer | None) -> None:
+    def _settle(self, answer: msg.Answer | None) -> None:
         if not self.settled:
             self.settled = True
             self.done(answer)
 
 
-def described(message: ToTaskManager | ToJobManager) -> str:
+def described(message: msg.ToTaskManager | msg.ToJobManager) -> str:
     """A message in the story."""
     parts = [type(message).__name__]
     for name in ("attempt", "deployment", "task_manager", "checkpoint_id", "state"):
@@ -194,7 +187,7 @@ class SimSenders:
         self,
         task_manager: TaskManagerId,
         address: str,
-        message: ToTaskManager,
+        message: msg.ToTaskManager,
         on_outcome: OnOutcome | None = None,
     ) -> None:
         """Queues `message` for this worker."""
@@ -236,7 +229,7 @@ class _RequestQueue:
     def send(self, messages: Sequence[OutgoingMessage]) -> None:
         self._queue.extend(messages)
         for outgoing in messages:
-            if isinstance(outgoing.message, ReleasePartitions):
+            if isinstance(outgoing.message, msg.ReleasePartitions):
                 self._network.releases.sent(self._task_manager, outgoing.message)
         self._next()
 
@@ -264,9 +257,9 @@ class _RequestQueue:
 
     def _answered(
         self,
-        parcel: Parcel[ToTaskManager],
+        parcel: Parcel[msg.ToTaskManager],
         messages: Sequence[OutgoingMessage],
-        answer: Answer | None,
+        answer: msg.Answer | None,
     ) -> None:
         self._busy = False
         if answer is None:
@@ -282,11 +275,11 @@ class _RequestQueue:
             if answer is None:
                 text = f"no answer: {described(outgoing.message)} from {self._task_manager}"
                 self._world.log(text, self._process.name)
-                if isinstance(outgoing.message, ReleasePartitions):
+                if isinstance(outgoing.message, msg.ReleasePartitions):
                     self._network.releases.unanswered(self._process, self._task_manager, outgoing.message)
             elif outcome is not None:
                 self._world.sometimes(f"{type(outgoing.message).__name__} was refused")
-            elif isinstance(outgoing.message, ReleasePartitions):
+            elif isinstance(outgoing.message, msg.ReleasePartitions):
                 self._network.releases.answered(self._task_manager, outgoing.message)
             outgoing.on_outcome(outcome)
         self._next()
@@ -312,12 +305,12 @@ class PatientReports:
         self._patience_ms = patience_ms
         self._on_answer = on_answer
         self._on_give_up = on_give_up
-        self._queue: deque[ToJobManager] = deque()
-        self._under_way: tuple[Parcel[ToJobManager], Callable[[Answer], None]] | None = None
+        self._queue: deque[msg.ToJobManager] = deque()
+        self._under_way: tuple[Parcel[msg.ToJobManager], Callable[[msg.Answer], None]] | None = None
         self._began_ms = 0.0
         self._pause_ms = float(RETRY_FIRST_MS)
 
-    def post(self, message: ToJobManager) -> None:
+    def post(self, message: msg.ToJobManager) -> None:
         """Queues a report; never blocks."""
         self._queue.append(message)
         self._next()
@@ -325,7 +318,7 @@ class PatientReports:
     def start(self) -> None:
         """Nothing to start."""
 
-    def register(self, message: RegisterTaskManager, done: Callable[[Answer], None]) -> None:
+    def register(self, message: msg.RegisterTaskManager, done: Callable[[msg.Answer], None]) -> None:
         """Sends it alone, before any report; `done` gets the answer."""
         assert self._under_way is None, "a worker registers first"
         self._send(Parcel((message,), message), done)
@@ -340,7 +333,7 @@ class PatientReports:
                 self._queue.popleft()
             self._send(parcel, lambda _answer: None)
 
-    def _send(self, parcel: Parcel[ToJobManager], done: Callable[[Answer], None]) -> None:
+    def _send(self, parcel: Parcel[msg.ToJobManager], done: Callable[[msg.Answer], None]) -> None:
         self._under_way = (parcel, done)
         self._began_ms = self._world.now
         self._pause_ms = RETRY_FIRST_MS
@@ -350,7 +343,7 @@ class PatientReports:
         assert self._under_way is not None, "tried until it is answered"
         self._network.call_all(self._process, self._master, self._under_way[0], self._answered)
 
-    def _answered(self, answer: Answer | None) -> None:
+    def _answered(self, answer: msg.Answer | None) -> None:
         assert self._under_way is not None, "each request is answered once"
         if answer is None:
             self._again()

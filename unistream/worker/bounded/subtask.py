@@ -12,24 +12,14 @@ from unistream.base.clock import SystemClock
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ProtocolError, UnistreamError
 from unistream.base.ids import EdgeId, VertexId
+from unistream.model import messages as msg
 from unistream.model.bounded import PlaceReport, SubtaskSnapshot
 from unistream.model.chain import Chain
 from unistream.model.deployment import TaskDeployment
 from unistream.model.elements import Element
 from unistream.model.graph import LIVE
-from unistream.model.messages import (
-    AssignSplits,
-    CheckpointAcked,
-    CheckpointDeclined,
-    CommitReported,
-    LogReported,
-    Split,
-    SplitRequested,
-    TaskFailure,
-    TaskStateChanged,
-    ToJobManager,
-)
 from unistream.model.snapshot import TaskSnapshot
+from unistream.worker import task as tasks
 from unistream.worker.bounded.handover import Handover
 from unistream.worker.bounded.pieces import (
     END_OF_INPUT,
@@ -41,25 +31,12 @@ from unistream.worker.bounded.pieces import (
 )
 from unistream.worker.bounded.savepoint import BootstrapStateWriter, EndOfHistory
 from unistream.worker.exchange import Gate, LocalInputChannel
-from unistream.worker.task import (
-    BackgroundDone,
-    Doing,
-    Done,
-    LogTail,
-    Mailbox,
-    TaskEnvironment,
-    TaskState,
-    UserLog,
-    Waiting,
-    assemble,
-    check_matches,
-)
 
 
 class SubtaskFailed(UnistreamError):
     """The task has failed, as `failure` says; `log`: what its functions have logged before."""
 
-    def __init__(self, failure: TaskFailure, log: tuple[LogReported, ...] = ()) -> None:
+    def __init__(self, failure: msg.TaskFailure, log: tuple[msg.LogReported, ...] = ()) -> None:
         super().__init__(f"{failure.kind}: {failure.message}")
         self.failure = failure
         self.log = log
@@ -87,28 +64,28 @@ class BoundedSubtask:
         deployment: TaskDeployment,
         chain: Chain,
         *,
-        splits: Sequence[Split] = (),
+        splits: Sequence[msg.Split] = (),
         memory_bytes: int,
         folder: Path,
         end: EndOfHistory | None = None,
         stored: Collection[EdgeId] = (),
         stored_folder: str = "",
     ) -> None:
-        check_matches(deployment, chain)
+        tasks.check_matches(deployment, chain)
         self._deployment = deployment
         self._clock = SystemClock()
-        self._mailbox = Mailbox()
+        self._mailbox = tasks.Mailbox()
         self._end = end
         self._newest: int | None = None
         self._is_history_read = False
         self._stored: TaskSnapshot | None = None
         self._inputs = PieceInputs(_ends if end is None else end.behind)
         self._handover = Handover(self._mailbox.wake)
-        self._failure: TaskFailure | None = None
-        self._commits: list[CommitReported] = []
-        self._log = LogTail()
+        self._failure: msg.TaskFailure | None = None
+        self._commits: list[msg.CommitReported] = []
+        self._log = tasks.LogTail()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="commits")
-        environment = TaskEnvironment(
+        environment = tasks.TaskEnvironment(
             clock=self._clock,
             report=self._on_report,
             executor=self._executor,
@@ -120,7 +97,7 @@ class BoundedSubtask:
             exclusive=False,
             may_block=True,
         )
-        self._task = assemble(
+        self._task = tasks.assemble(
             deployment,
             chain,
             gates=self._gates(),
@@ -129,7 +106,9 @@ class BoundedSubtask:
             mailbox=self._mailbox,
         )
         if deployment.vertex.source is not None:
-            self._mailbox.post(AssignSplits(attempt=deployment.attempt, splits=tuple(splits), no_more=True))
+            self._mailbox.post(
+                msg.AssignSplits(attempt=deployment.attempt, splits=tuple(splits), no_more=True)
+            )
 
     def _gates(self) -> list[Gate]:
         return [
@@ -174,12 +153,12 @@ class BoundedSubtask:
             log=self._lines(),
         )
 
-    def _lines(self) -> tuple[LogReported, ...]:
+    def _lines(self) -> tuple[msg.LogReported, ...]:
         return self._log.reports(self._deployment.attempt)
 
     def _run_to_end(self, pieces: Iterator[Piece]) -> None:
         """Runs the task from its first piece to its last, on its own thread."""
-        user_log = UserLog(self._on_report, self._clock)
+        user_log = tasks.UserLog(self._on_report, self._clock)
         with user_log.installed():
             user_log.begin(self._deployment.attempt)
             self._run_logged(pieces)
@@ -188,7 +167,7 @@ class BoundedSubtask:
     def _run_logged(self, pieces: Iterator[Piece]) -> None:
         error: BaseException | None = None
         try:
-            self._task.counters.turn_to(Doing.BUSY, self._clock.monotonic_ms())
+            self._task.counters.turn_to(tasks.Doing.BUSY, self._clock.monotonic_ms())
             self._steps(pieces)
         except BaseException as raised:  # of the pieces, or what fails no task; raised where ours are taken
             error = raised
@@ -204,23 +183,23 @@ class BoundedSubtask:
         while True:
             self._mailbox.prepare_wait()
             match self._task.step():
-                case Done():
+                case tasks.Done():
                     break
-                case Waiting() if self._stored is not None or self._failure is not None:
+                case tasks.Waiting() if self._stored is not None or self._failure is not None:
                     self._mailbox.cancel()  # its state is stored, or cannot be
-                case Waiting(backpressured=True):
+                case tasks.Waiting(backpressured=True):
                     self._mailbox.wait(None)
-                case Waiting() if self._is_history_read:
+                case tasks.Waiting() if self._is_history_read:
                     self._is_history_read = False
-                    self._mailbox.post(BackgroundDone(finish=self._advance))
-                case Waiting() if open_ended and self._task.state is TaskState.RUNNING:
+                    self._mailbox.post(tasks.BackgroundDone(finish=self._advance))
+                case tasks.Waiting() if open_ended and self._task.state is tasks.TaskState.RUNNING:
                     piece = next(pieces, None)
                     if piece is None:
                         open_ended = False
                         self._inputs.end()
                     else:
                         self._inputs.add(piece)
-                case Waiting(deadline_ms=deadline_ms):
+                case tasks.Waiting(deadline_ms=deadline_ms):
                     left_ms = None if deadline_ms is None else deadline_ms - self._clock.monotonic_ms()
                     self._mailbox.wait(None if left_ms is None else max(0, left_ms) / 1000)
                 case _:
@@ -235,19 +214,19 @@ class BoundedSubtask:
     def _state_writer(self, directory: str) -> BootstrapStateWriter:
         return BootstrapStateWriter(directory, self._deployment.attempt.job)
 
-    def _on_report(self, message: ToJobManager) -> None:
+    def _on_report(self, message: msg.ToJobManager) -> None:
         match message:
-            case SplitRequested(phase=phase, newest=newest) if phase == LIVE and self._end is not None:
+            case msg.SplitRequested(phase=phase, newest=newest) if phase == LIVE and self._end is not None:
                 self._is_history_read, self._newest = True, newest
-            case CheckpointAcked(snapshot=snapshot):
+            case msg.CheckpointAcked(snapshot=snapshot):
                 self._stored = snapshot
-            case CheckpointDeclined(reason=reason):
-                self._failure = TaskFailure(kind="SnapshotNotStored", message=reason)
-            case TaskStateChanged(failure=TaskFailure() as failure):
+            case msg.CheckpointDeclined(reason=reason):
+                self._failure = msg.TaskFailure(kind="SnapshotNotStored", message=reason)
+            case msg.TaskStateChanged(failure=msg.TaskFailure() as failure):
                 self._failure = failure
-            case CommitReported():
+            case msg.CommitReported():
                 self._commits.append(message)
-            case LogReported():
+            case msg.LogReported():
                 self._log.add(message)
             case _:
                 pass  # progress, which only a master follows

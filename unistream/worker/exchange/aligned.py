@@ -14,24 +14,14 @@ from typing import Final
 
 from unistream.base.clock import Clock
 from unistream.base.ids import CheckpointId
-from unistream.core.task import (
-    PENDING_MAX,
-    Abort,
-    AbortReason,
-    Action,
-    BarrierHandler,
-    Prioritize,
-    StartPersisting,
-    StopPersisting,
-    Trigger,
-)
+from unistream.core import task as rules
 from unistream.model.elements import Batch, CancelCheckpointMarker, CheckpointBarrier, Element
 from unistream.model.in_flight import InFlightShare
 from unistream.worker.exchange.channels import InputChannel
 from unistream.worker.exchange.in_flight import RestoredRows, Run
 from unistream.worker.exchange.remote_queue import Announcement, is_in_flight
 
-MEASURED_MAX: Final = PENDING_MAX  # a task never has more under way, including aborted ones
+MEASURED_MAX: Final = rules.PENDING_MAX  # a task never has more under way, including aborted ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +102,7 @@ class GivenUp:
     """The snapshot is not taken here, or cannot be completed."""
 
     checkpoint_id: CheckpointId
-    reason: AbortReason
+    reason: rules.AbortReason
 
 
 HandedOn = AlignedBarrier | InputsGathered | GivenUp
@@ -129,7 +119,7 @@ class AlignedInputs:
     def __init__(
         self,
         channels: Sequence[InputChannel],
-        handler: BarrierHandler,
+        handler: rules.BarrierHandler,
         *,
         clock: Clock,
         consumer: int,
@@ -201,7 +191,7 @@ class AlignedInputs:
     def give_up(self, checkpoint_id: CheckpointId) -> bool:
         """Aborts a checkpoint for the master: late barriers are ignored. False: it has ended already."""
         actions = self._handler.cancel(checkpoint_id)
-        if any(isinstance(action, StopPersisting) for action in actions):
+        if any(isinstance(action, rules.StopPersisting) for action in actions):
             self._gather()
         return bool(actions)
 
@@ -217,29 +207,29 @@ class AlignedInputs:
             return None
         return self._clock.monotonic_ms() + max(0, deadline_ms - self._clock.wall_ms())
 
-    def _perform(self, actions: Sequence[Action]) -> list[HandedOn]:
+    def _perform(self, actions: Sequence[rules.Action]) -> list[HandedOn]:
         if not actions:
             return []
-        overtakes = any(isinstance(action, StartPersisting) for action in actions)
-        given_up = {action.checkpoint_id for action in actions if isinstance(action, Abort)}
+        overtakes = any(isinstance(action, rules.StartPersisting) for action in actions)
+        given_up = {action.checkpoint_id for action in actions if isinstance(action, rules.Abort)}
         out: list[HandedOn] = []
         for action in actions:
             match action:
-                case Prioritize(channel=channel):
+                case rules.Prioritize(channel=channel):
                     if self._handler.pending is not None:
                         self._channels[channel].prioritize(self._handler.pending)
-                case StartPersisting():
+                case rules.StartPersisting():
                     self._leftover = [] if self._restored is None else self._restored.rest(self._consumer)
                     self._read_in_flight.clear()
-                case Trigger(barrier=barrier):
+                case rules.Trigger(barrier=barrier):
                     figures = AlignmentFigures() if overtakes else self._meter.stop(barrier.checkpoint_id)
                     out.append(AlignedBarrier(barrier.resumed(), overtakes, figures))
-                case StopPersisting(checkpoint_id=checkpoint_id):
+                case rules.StopPersisting(checkpoint_id=checkpoint_id):
                     restored, inputs = self._gather()
                     figures = self._meter.stop(checkpoint_id)
                     if checkpoint_id not in given_up:  # else some are missing
                         out.append(InputsGathered(checkpoint_id, restored, inputs, figures))
-                case Abort(checkpoint_id=checkpoint_id, reason=reason):
+                case rules.Abort(checkpoint_id=checkpoint_id, reason=reason):
                     out.append(GivenUp(checkpoint_id, reason))
         return out
 

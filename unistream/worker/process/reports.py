@@ -15,16 +15,8 @@ from typing import Final
 
 from unistream.base.clock import Clock
 from unistream.base.errors import ProtocolError, Unreachable
+from unistream.model import messages as msg
 from unistream.model.bundle import Parcel, parcels
-from unistream.model.messages import (
-    Answer,
-    Broken,
-    CheckpointAcked,
-    CheckpointDeclined,
-    Refused,
-    Request,
-    ToJobManager,
-)
 from unistream.port.transport import ControlClient
 
 RETRY_FIRST_S: Final = 0.05
@@ -47,13 +39,13 @@ class GaveUp(Unreachable):
 
 def call_patiently(
     client: ControlClient,
-    message: Request,
+    message: msg.Request,
     *,
     clock: Clock,
     patience_ms: int,
     stop: threading.Event,
     on_silence: OnSilence = unheard,
-) -> Answer:
+) -> msg.Answer:
     """One request, repeated while the master does not answer.
 
     Raises:
@@ -95,14 +87,14 @@ class ReportSender:
         self._patience_ms = patience_ms
         self._on_answer = on_answer
         self._on_give_up = on_give_up
-        self._queue: queue.SimpleQueue[ToJobManager | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[msg.ToJobManager | None] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def post(self, message: ToJobManager) -> None:
+    def post(self, message: msg.ToJobManager) -> None:
         self._queue.put(message)
 
     def close(self, timeout_s: float) -> None:
@@ -121,9 +113,9 @@ class ReportSender:
                 self._on_give_up(str(error))
                 return
 
-    def _take(self) -> tuple[list[ToJobManager], bool]:
+    def _take(self) -> tuple[list[msg.ToJobManager], bool]:
         """Waits for a report; returns it with those behind it. True: there will be no more."""
-        reports: list[ToJobManager] = []
+        reports: list[msg.ToJobManager] = []
         message = self._queue.get()
         while message is not None:
             reports.append(message)
@@ -132,11 +124,11 @@ class ReportSender:
             message = self._queue.get()
         return reports, True
 
-    def _send_all(self, reports: list[ToJobManager]) -> None:
+    def _send_all(self, reports: list[msg.ToJobManager]) -> None:
         for parcel in parcels(reports):
             self._send(parcel)
 
-    def _send(self, parcel: Parcel[ToJobManager]) -> None:
+    def _send(self, parcel: Parcel[msg.ToJobManager]) -> None:
         try:
             answers = parcel.answers(
                 call_patiently(
@@ -152,12 +144,12 @@ class ReportSender:
             return
         self._on_answer()
         for report, answer in zip(parcel.messages, answers, strict=True):
-            if isinstance(answer, Refused):
+            if isinstance(answer, msg.Refused):
                 _log.info("event=report_refused message=%s reason=%s", type(report).__name__, answer.reason)
-            elif isinstance(answer, Broken):
+            elif isinstance(answer, msg.Broken):
                 self._not_sent(report, answer.reason)
 
-    def _send_apart(self, parcel: Parcel[ToJobManager], error: ProtocolError) -> None:
+    def _send_apart(self, parcel: Parcel[msg.ToJobManager], error: ProtocolError) -> None:
         """One report made the whole request invalid."""
         if len(parcel.messages) == 1:
             self._not_sent(parcel.messages[0], str(error))
@@ -165,10 +157,10 @@ class ReportSender:
         for report in parcel.messages:
             self._send_all([report])
 
-    def _not_sent(self, report: ToJobManager, reason: str) -> None:
+    def _not_sent(self, report: msg.ToJobManager, reason: str) -> None:
         _log.error("event=report_not_sent message=%s reason=%s", type(report).__name__, reason)
-        if isinstance(report, CheckpointAcked):  # too much inline state for one message, say
-            declined = CheckpointDeclined(
+        if isinstance(report, msg.CheckpointAcked):  # too much inline state for one message, say
+            declined = msg.CheckpointDeclined(
                 attempt=report.attempt, checkpoint_id=report.checkpoint_id, reason=reason
             )
             self._send_all([declined])

@@ -11,17 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
+from unistream.base import config as options
 from unistream.base.clock import Clock, SystemClock
-from unistream.base.config import (
-    HEARTBEAT_FAILURES,
-    HEARTBEAT_INTERVAL,
-    HEARTBEAT_TIMEOUT,
-    JOBMANAGER_BIND,
-    PARTITION_REQUEST_TIMEOUT,
-    REGISTRATION_TIMEOUT,
-    TMP_DIRS,
-    Configuration,
-)
+from unistream.base.config import Configuration
 from unistream.base.crash_points import crash_points, no_crash
 from unistream.base.machine import resident_bytes, usable_cores, usable_memory_bytes
 from unistream.model.messages import Answer, FetchArtifact, RegisterTaskManager
@@ -85,7 +77,7 @@ def default_services(clock: Clock | None = None) -> Services:
         clock=clock,
         server=lambda host, control, partitions: FlightServer(host, control=control, partitions=partitions),
         control_client=FlightControlClient,
-        data_client=lambda config: FlightDataClient(config.get(PARTITION_REQUEST_TIMEOUT), clock),
+        data_client=lambda config: FlightDataClient(config.get(options.PARTITION_REQUEST_TIMEOUT), clock),
         state_writer=FsStateWriter,
         state_reader=FsStateReader,
         crash_point=crash_points(os.environ),
@@ -96,11 +88,11 @@ def worker_ports(spec: TaskManagerSpec, services: Services) -> WorkerPorts:
     """The ports of the worker that `spec` describes. Nothing runs or listens yet."""
     config, clock = Configuration(spec.config), services.clock
     exit_ = Exit(lambda why: _log.info("event=task_manager_ends task_manager=%s reason=%s", spec.id, why))
-    folders = spill_roots(config.find(TMP_DIRS), tempfile.gettempdir())
+    folders = spill_roots(config.find(options.TMP_DIRS), tempfile.gettempdir())
     fetching = services.control_client(spec.master)
 
     def fetch(message: FetchArtifact) -> Answer:
-        patience_ms = config.get(HEARTBEAT_TIMEOUT)
+        patience_ms = config.get(options.HEARTBEAT_TIMEOUT)
         return call_patiently(fetching, message, clock=clock, patience_ms=patience_ms, stop=exit_.decided)
 
     return WorkerPorts(
@@ -110,7 +102,9 @@ def worker_ports(spec: TaskManagerSpec, services: Services) -> WorkerPorts:
         resident_bytes=resident_bytes,
         clock=clock,
         exit=exit_,
-        server=lambda control, partitions: services.server(config.get(JOBMANAGER_BIND), control, partitions),
+        server=lambda control, partitions: services.server(
+            config.get(options.JOBMANAGER_BIND), control, partitions
+        ),
         data=services.data_client(config),
         master=_master_connection(spec, config, services, exit_, fetching),
         stores=WorkerStores(
@@ -133,15 +127,15 @@ def _master_connection(
     spec: TaskManagerSpec, config: Configuration, services: Services, exit_: Exit, fetching: ControlClient
 ) -> MasterConnection:
     """Separate connections, so that a waiting report does not delay heartbeats."""
-    clock, patience_ms = services.clock, config.get(HEARTBEAT_TIMEOUT)
+    clock, patience_ms = services.clock, config.get(options.HEARTBEAT_TIMEOUT)
     reporting, beating = services.control_client(spec.master), services.control_client(spec.master)
     lease = Lease(
         beating,
         clock=services.lease_clock,
-        interval_ms=config.get(HEARTBEAT_INTERVAL),
+        interval_ms=config.get(options.HEARTBEAT_INTERVAL),
         timeout_ms=patience_ms,
         on_lost=exit_.end,
-        failures_max=config.get(HEARTBEAT_FAILURES),
+        failures_max=config.get(options.HEARTBEAT_FAILURES),
         watch_parent=not spec.standalone,
     )
 
@@ -150,7 +144,7 @@ def _master_connection(
             reporting,
             message,
             clock=clock,
-            patience_ms=config.get(REGISTRATION_TIMEOUT) if spec.standalone else patience_ms,
+            patience_ms=config.get(options.REGISTRATION_TIMEOUT) if spec.standalone else patience_ms,
             stop=exit_.decided,
             on_silence=services.on_silence,
         )

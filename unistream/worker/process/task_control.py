@@ -8,32 +8,21 @@ from concurrent.futures import Executor
 
 from unistream.base.clock import Clock
 from unistream.base.ids import AttemptId, JobId
+from unistream.model import messages as msg
 from unistream.model.deployment import TaskDeployment
-from unistream.model.messages import (
-    Ack,
-    Answer,
-    AssignSplits,
-    CancelTask,
-    CheckpointAborted,
-    CheckpointCompleted,
-    DeployTask,
-    Refused,
-    ReleasePartitions,
-    TriggerCheckpoint,
-)
 from unistream.worker.exchange import BlockingPartitions, PartitionKey, PartitionRegistry
 from unistream.worker.process.slot_table import SlotTable
 from unistream.worker.process.task_registry import TaskRegistry
 from unistream.worker.task import Mail, TaskRun
 
 ToTasks = (
-    DeployTask
-    | CancelTask
-    | ReleasePartitions
-    | TriggerCheckpoint
-    | AssignSplits
-    | CheckpointCompleted
-    | CheckpointAborted
+    msg.DeployTask
+    | msg.CancelTask
+    | msg.ReleasePartitions
+    | msg.TriggerCheckpoint
+    | msg.AssignSplits
+    | msg.CheckpointCompleted
+    | msg.CheckpointAborted
 )
 
 
@@ -64,18 +53,18 @@ class TaskControl:
         self._background = background
         self._clock = clock
 
-    def answer(self, message: ToTasks) -> Answer:
+    def answer(self, message: ToTasks) -> msg.Answer:
         """Performs the message."""
         match message:
-            case DeployTask(deployment=deployment):
+            case msg.DeployTask(deployment=deployment):
                 return self._deploy(deployment)
-            case CancelTask(attempt=attempt):
+            case msg.CancelTask(attempt=attempt):
                 return self._cancel(attempt)
-            case ReleasePartitions(partitions=partitions):
+            case msg.ReleasePartitions(partitions=partitions):
                 return self._release_partitions(partitions)
-            case TriggerCheckpoint() | AssignSplits():
+            case msg.TriggerCheckpoint() | msg.AssignSplits():
                 return self._post(message, message.attempt, needed=True)
-            case CheckpointCompleted() | CheckpointAborted():
+            case msg.CheckpointCompleted() | msg.CheckpointAborted():
                 return self._post(message, message.attempt, needed=False)
 
     def jobs_are_over(self, jobs: Sequence[JobId]) -> None:
@@ -84,46 +73,46 @@ class TaskControl:
             for sealed in self._blocking.detach_job(job):
                 self._background.submit(sealed.delete)
 
-    def _deploy(self, deployment: TaskDeployment) -> Answer:
+    def _deploy(self, deployment: TaskDeployment) -> msg.Answer:
         attempt = deployment.attempt
         if self._tasks.is_known(attempt):
-            return Ack()
+            return msg.Ack()
         refusal = self._slots.refusal(deployment.allocation, attempt.job)
         if refusal is not None:
-            return Refused(reason=refusal)
+            return msg.Refused(reason=refusal)
         task = self._new_task(deployment)
         if not self._tasks.add(task):
             known = self._tasks.is_known(attempt)
-            return Ack() if known else Refused(reason=f"a newer attempt than {attempt} is known")
+            return msg.Ack() if known else msg.Refused(reason=f"a newer attempt than {attempt} is known")
         for older in self._tasks.older(attempt):
             self._cancel(older)
         self._slots.begin(deployment.allocation, attempt, task.start, self._clock.monotonic_ms())
-        return Ack()
+        return msg.Ack()
 
-    def _cancel(self, attempt: AttemptId) -> Answer:
+    def _cancel(self, attempt: AttemptId) -> msg.Answer:
         """An attempt that has ended may still have output, which no task will read."""
         task = self._tasks.running(attempt)
         if task is not None:
             task.cancel()
             self._slots.hurry(attempt)
-            return Ack()
+            return msg.Ack()
         self._partitions.release(attempt)
         if self._tasks.is_known(attempt):
-            return Ack()
+            return msg.Ack()
         self._tasks.forbid(attempt)  # its deployment may be late
-        return Refused(reason=f"{attempt} is unknown here")
+        return msg.Refused(reason=f"{attempt} is unknown here")
 
-    def _release_partitions(self, partitions: Sequence[PartitionKey]) -> Answer:
+    def _release_partitions(self, partitions: Sequence[PartitionKey]) -> msg.Answer:
         """The answer does not wait until large files are deleted."""
         for sealed in self._blocking.detach(partitions):
             self._background.submit(sealed.delete)
-        return Ack()
+        return msg.Ack()
 
-    def _post(self, mail: Mail, attempt: AttemptId, *, needed: bool) -> Answer:
+    def _post(self, mail: Mail, attempt: AttemptId, *, needed: bool) -> msg.Answer:
         task = self._tasks.running(attempt)
         if task is not None:
             task.mailbox.post(mail)
-            return Ack()
+            return msg.Ack()
         if not needed and self._tasks.is_known(attempt):
-            return Ack()  # it has ended
-        return Refused(reason=f"{attempt} is not running here")
+            return msg.Ack()  # it has ended
+        return msg.Refused(reason=f"{attempt} is not running here")

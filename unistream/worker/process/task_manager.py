@@ -19,41 +19,19 @@ from unistream.base.config import CANCELLATION_TIMEOUT, SLOT_TIMEOUT, Configurat
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import TaskManagerId
 from unistream.core.memory import memory_plan, slot_profile
+from unistream.model import messages as msg
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_for_task_manager, decode_to_task_manager, encode
 from unistream.model.deployment import TaskDeployment
-from unistream.model.messages import (
-    Ack,
-    Answer,
-    Bundle,
-    CancelTask,
-    Heartbeat,
-    JobsOver,
-    Ping,
-    Refused,
-    Registered,
-    RegisterTaskManager,
-    ReleaseTaskManager,
-    ToTaskManager,
-)
 from unistream.port.host import TaskManagerSpec
 from unistream.port.transport import Server
+from unistream.worker import task as tasks
 from unistream.worker.exchange import NetworkMemory, PartitionRegistry, Shares
 from unistream.worker.process.ending import Ending
 from unistream.worker.process.ports import WorkerPorts
 from unistream.worker.process.slot_table import SlotTable
 from unistream.worker.process.task_control import TaskControl
 from unistream.worker.process.task_registry import TaskRegistry
-from unistream.worker.task import (
-    Mailbox,
-    StreamTask,
-    TaskEnvironment,
-    TaskNetwork,
-    TaskRun,
-    TaskState,
-    UserLog,
-    build_task,
-)
 
 CLOSE_TIMEOUT_S: Final = 10.0  # for tasks to end by themselves, and for their last reports
 LAST_REPORTS_S: Final = 0.5  # for these at least; a master that is lost is not waited for
@@ -90,7 +68,7 @@ class TaskManager:
             clock=self._clock,
         )
         self._server: Server | None = None
-        self.user_log = UserLog(ports.master.reports.post, self._clock)
+        self.user_log = tasks.UserLog(ports.master.reports.post, self._clock)
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -124,7 +102,7 @@ class TaskManager:
         self._blocking.remove_leftovers()
         self._ports.stores.state_folder.remove_leftovers()
         self._server = self._ports.server(self.handle, self._partitions)
-        message = RegisterTaskManager(
+        message = msg.RegisterTaskManager(
             task_manager=self._spec.id,
             address=self._server.address,
             slots=self._spec.slots,
@@ -136,13 +114,13 @@ class TaskManager:
         )
         self._ports.master.register(message, self._registered)
 
-    def _registered(self, answer: Answer) -> None:
-        if isinstance(answer, Refused):
+    def _registered(self, answer: msg.Answer) -> None:
+        if isinstance(answer, msg.Refused):
             ending = Ending.FENCED if answer.fenced else Ending.BROKEN
             self._exit.end(f"the master refused the registration: {answer.reason}", ending)
             return
         line = self._ports.master
-        if isinstance(answer, Registered):
+        if isinstance(answer, msg.Registered):
             line.lease.keep_to(answer.heartbeat_interval_ms, answer.heartbeat_timeout_ms)
         _log.info("event=registered task_manager=%s address=%s", self._spec.id, self.address)
         _log.info("event=memory %s", self._memory.in_words())
@@ -191,24 +169,24 @@ class TaskManager:
     def handle(self, request: bytes) -> bytes:
         """`port.transport.ControlHandler`. Every message may arrive twice."""
         message = decode_for_task_manager(request)
-        if isinstance(message, Bundle):
+        if isinstance(message, msg.Bundle):
             return encode(answer_each(message, lambda one: self._answer(decode_to_task_manager(one))))
         return encode(self._answer(message))
 
-    def _answer(self, message: ToTaskManager) -> Answer:
-        if self._exit.decided.is_set() and not isinstance(message, ReleaseTaskManager | CancelTask):
-            return Refused(reason=f"{self._spec.id} is ending: {self._exit.reason}")
-        if not isinstance(message, Ping | ReleaseTaskManager):
+    def _answer(self, message: msg.ToTaskManager) -> msg.Answer:
+        if self._exit.decided.is_set() and not isinstance(message, msg.ReleaseTaskManager | msg.CancelTask):
+            return msg.Refused(reason=f"{self._spec.id} is ending: {self._exit.reason}")
+        if not isinstance(message, msg.Ping | msg.ReleaseTaskManager):
             return self._control.answer(message)
         if message.task_manager != self._spec.id:
-            return Refused(reason=f"this is {self._spec.id}")
-        if isinstance(message, ReleaseTaskManager):
+            return msg.Refused(reason=f"this is {self._spec.id}")
+        if isinstance(message, msg.ReleaseTaskManager):
             self.release(message.reason, rejoin=message.rejoin)
-        return Ack()
+        return msg.Ack()
 
     # --- tasks ------------------------------------------------------------------------------------
 
-    def _new_task(self, deployment: TaskDeployment) -> TaskRun:
+    def _new_task(self, deployment: TaskDeployment) -> tasks.TaskRun:
         return self._ports.new_task(
             deployment,
             build=self._build,
@@ -217,7 +195,7 @@ class TaskManager:
             clock=self._clock,
         )
 
-    def _build(self, deployment: TaskDeployment, mailbox: Mailbox) -> StreamTask:
+    def _build(self, deployment: TaskDeployment, mailbox: tasks.Mailbox) -> tasks.StreamTask:
         self._slots.check(deployment.allocation, deployment.attempt)
         code = self._ports.code.open(deployment.attempt.job, deployment.artifact)
         chain = code.chains.get(deployment.vertex.id)
@@ -226,7 +204,7 @@ class TaskManager:
                 f"the job's code has no vertex {deployment.vertex.name!r}: it belongs to another graph; take "
                 "graph and code from the same call of Environment.job_graph()"
             )
-        network = TaskNetwork(
+        network = tasks.TaskNetwork(
             task_manager=self._spec.id,
             registry=self._partitions,
             data_client=self._ports.data,
@@ -234,7 +212,7 @@ class TaskManager:
             memory=self._network_memory,
         )
         stores = self._ports.stores
-        environment = TaskEnvironment(
+        environment = tasks.TaskEnvironment(
             clock=self._clock,
             report=self.user_log.begin(deployment.attempt).post,
             executor=self._ports.snapshots,
@@ -247,30 +225,32 @@ class TaskManager:
             state_folder=stores.state_folder.path,
             may_block=self._ports.may_block,
         )
-        return build_task(deployment, chain, environment=environment, network=network, mailbox=mailbox)
+        return tasks.build_task(deployment, chain, environment=environment, network=network, mailbox=mailbox)
 
-    def _on_end(self, task: TaskRun, state: TaskState) -> None:
+    def _on_end(self, task: tasks.TaskRun, state: tasks.TaskState) -> None:
         self._tasks.end(task.attempt)
         self.user_log.end(task.attempt)
         cancelled = task.cancelled_at_ms is not None  # perhaps after its last step
-        if cancelled or state is not TaskState.FINISHED:
+        if cancelled or state is not tasks.TaskState.FINISHED:
             self._partitions.release(task.attempt)
         self._slots.leave(task.deployment.allocation, task.attempt)
         self._ports.master.lease.beat_soon()
 
     # --- the lease's view of it (`ports.Member`) ------------------------------------------------------
 
-    def heartbeat(self) -> Heartbeat:
+    def heartbeat(self) -> msg.Heartbeat:
         self.user_log.report()
         running = tuple((task.attempt, task.metrics()) for task in self._tasks.all_running())
         resident = self._ports.resident_bytes()
         used = {"network": self._network_memory.used} | ({} if resident is None else {"process": resident})
-        return Heartbeat(task_manager=self._spec.id, metrics=running, stored=self._blocking.jobs, used=used)
+        return msg.Heartbeat(
+            task_manager=self._spec.id, metrics=running, stored=self._blocking.jobs, used=used
+        )
 
-    def heartbeat_answered(self, answer: Answer) -> None:
-        if isinstance(answer, JobsOver):
+    def heartbeat_answered(self, answer: msg.Answer) -> None:
+        if isinstance(answer, msg.JobsOver):
             self._control.jobs_are_over(answer.jobs)
-        if isinstance(answer, Refused):
+        if isinstance(answer, msg.Refused):
             ending = Ending.FENCED if answer.fenced else Ending.MASTER_LOST
             self._exit.end(f"the master refused the heartbeat: {answer.reason}", ending)
 

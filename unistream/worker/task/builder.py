@@ -24,24 +24,7 @@ from unistream.model.messages import SplitRequested
 from unistream.port.operator import Operator, SourceOperatorSpec
 from unistream.port.storage import StateReader
 from unistream.port.transport import DataClient
-from unistream.worker.exchange import (
-    BlockingPartitions,
-    EndedPartitions,
-    Gate,
-    HostLocalPartition,
-    HostLocalPartitions,
-    InputChannel,
-    InputGates,
-    LocalInputChannel,
-    LocalPartitions,
-    NetworkMemory,
-    OutputPartition,
-    PartitionRegistry,
-    RemoteInputChannel,
-    ReportedOutput,
-    ResultPartition,
-    StoredFile,
-)
+from unistream.worker import exchange
 from unistream.worker.task.chain import FinishedChain, OperatorChain
 from unistream.worker.task.environment import TaskCounters, TaskEnvironment
 from unistream.worker.task.mailbox import Mailbox
@@ -64,9 +47,9 @@ class TaskNetwork:
     """
 
     task_manager: TaskManagerId
-    registry: PartitionRegistry
-    memory: NetworkMemory
-    blocking: BlockingPartitions | None = None
+    registry: exchange.PartitionRegistry
+    memory: exchange.NetworkMemory
+    blocking: exchange.BlockingPartitions | None = None
     data_client: DataClient
     combine: Callable[[int], CombinedWatermark] = CombinedWatermark
 
@@ -102,7 +85,7 @@ def build_task(
         combine=network.combine,
     )
     for partition in partitions:
-        if isinstance(partition, ResultPartition):
+        if isinstance(partition, exchange.ResultPartition):
             network.registry.register(deployment.attempt, partition)
     return task
 
@@ -111,8 +94,8 @@ def assemble(
     deployment: TaskDeployment,
     chain: Chain,
     *,
-    gates: Sequence[Gate],
-    partitions: Sequence[OutputPartition],
+    gates: Sequence[exchange.Gate],
+    partitions: Sequence[exchange.OutputPartition],
     environment: TaskEnvironment,
     mailbox: Mailbox,
     combine: Callable[[int], CombinedWatermark] = CombinedWatermark,
@@ -134,7 +117,7 @@ def assemble(
         deployment,
         chain=operators,
         source=source,
-        inputs=InputGates(
+        inputs=exchange.InputGates(
             gates,
             mailbox.wake,
             clock=environment.clock,
@@ -197,13 +180,13 @@ def _partitions(
     network: TaskNetwork,
     mailbox: Mailbox,
     undo: ExitStack,
-) -> list[OutputPartition]:
+) -> list[exchange.OutputPartition]:
     config = Configuration(deployment.config)
     timeout_ms, spill_bytes = config.get(BUFFER_TIMEOUT), config.get(BATCH_SHUFFLE_WRITE_BUFFER)
-    partitions: list[OutputPartition] = []
+    partitions: list[exchange.OutputPartition] = []
     for descriptor in deployment.partitions:
         if descriptor.type.is_reported:
-            partitions.append(ReportedOutput(descriptor, deployment.attempt.index))
+            partitions.append(exchange.ReportedOutput(descriptor, deployment.attempt.index))
             continue
         if descriptor.type.is_blocking:
             if network.blocking is None:
@@ -217,7 +200,7 @@ def _partitions(
         )
         undo.callback(memory.close)
         partitions.append(
-            ResultPartition(
+            exchange.ResultPartition(
                 descriptor,
                 deployment.attempt.index,
                 clock=environment.clock,
@@ -235,43 +218,43 @@ def _gate(
     network: TaskNetwork,
     state_reader: Callable[[str], StateReader],
     undo: ExitStack,
-) -> Gate:
+) -> exchange.Gate:
     """Channels to other processes share the credits of the gate."""
     read_files = Configuration(deployment.config).get(BATCH_SHUFFLE_HOST_LOCAL)
     others = network.blocking.of_others_here() if read_files and network.blocking is not None else None
     found = [_partitions_here(channel, network, others, state_reader) for channel in gate.channels]
     remote = found.count(None)
     reader = f"input {gate.input_index} of {deployment.attempt}"
-    in_files = sum(isinstance(partitions, HostLocalPartition) for partitions in found)
+    in_files = sum(isinstance(partitions, exchange.HostLocalPartition) for partitions in found)
     if in_files:
         _log.info("event=host_local_input channels=%d reader=%r", in_files, reader)
     memory = network.memory.gate(reader, remote) if remote else None
     streams = network.data_client.gate() if remote else None
-    channels: list[InputChannel] = []
+    channels: list[exchange.InputChannel] = []
     for descriptor, partitions in zip(gate.channels, found, strict=True):
         if partitions is not None:
-            channels.append(LocalInputChannel(descriptor, partitions))
+            channels.append(exchange.LocalInputChannel(descriptor, partitions))
             continue
         assert memory is not None, "there are remote channels"
         assert streams is not None, "there are remote channels"
         remote -= 1
-        channel = RemoteInputChannel(descriptor, streams, memory, remote)
+        channel = exchange.RemoteInputChannel(descriptor, streams, memory, remote)
         undo.callback(channel.close)
         channels.append(channel)
-    return Gate(gate.input_index, tuple(channels), memory, streams)
+    return exchange.Gate(gate.input_index, tuple(channels), memory, streams)
 
 
 def _partitions_here(
     channel: ChannelDescriptor,
     network: TaskNetwork,
-    others: HostLocalPartitions | None,
+    others: exchange.HostLocalPartitions | None,
     state_reader: Callable[[str], StateReader],
-) -> LocalPartitions | None:
+) -> exchange.LocalPartitions | None:
     """Where this process reads the channel by itself; None: from another worker. `others`: whose files may be
     read here."""
     if channel.is_here:
         rows = None if channel.ended else channel.rows
-        return EndedPartitions() if rows is None else StoredFile(rows, state_reader)
+        return exchange.EndedPartitions() if rows is None else exchange.StoredFile(rows, state_reader)
     if channel.task_manager == network.task_manager:
         return network.registry
     return others.find(channel) if others is not None and channel.stored else None

@@ -25,41 +25,11 @@ import msgspec
 from unistream.base.config import CHECKPOINTS_AFTER_TASKS_FINISH, Configuration
 from unistream.base.errors import ProtocolError
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
+from unistream.model import elements as el
+from unistream.model import messages as msg
 from unistream.model.deployment import TaskDeployment
-from unistream.model.elements import (
-    Batch,
-    CancelCheckpointMarker,
-    CheckpointBarrier,
-    Element,
-    EndOfBucket,
-    EndOfData,
-    EndOfPartition,
-    Watermark,
-    WatermarkStatus,
-)
-from unistream.model.messages import (
-    AssignSplits,
-    CheckpointAborted,
-    CheckpointCompleted,
-    EndOfDataReached,
-    ReportedPartition,
-    StoredInputsRead,
-    TaskFailure,
-    TaskMetrics,
-    TaskStateChanged,
-    TriggerCheckpoint,
-)
 from unistream.port.storage import StateReader
-from unistream.worker.exchange import (
-    Announcement,
-    InputGates,
-    OutputPartition,
-    Outputs,
-    RestoredRows,
-    ResultPartition,
-    StoredInputs,
-    reported_by,
-)
+from unistream.worker import exchange
 from unistream.worker.task.barriers import TaskBarriers
 from unistream.worker.task.chain import OperatorChain
 from unistream.worker.task.environment import TaskEnvironment
@@ -92,8 +62,8 @@ class StreamTask:
         *,
         chain: OperatorChain,
         source: SourceOperator | None,
-        inputs: InputGates,
-        partitions: Sequence[OutputPartition],
+        inputs: exchange.InputGates,
+        partitions: Sequence[exchange.OutputPartition],
         contexts: ContextFactory,
         environment: TaskEnvironment,
         mailbox: Mailbox,
@@ -102,7 +72,7 @@ class StreamTask:
         self._chain = chain
         self._source = source
         self._inputs = inputs
-        self._stored = StoredInputs(deployment)
+        self._stored = exchange.StoredInputs(deployment)
         self.partitions = partitions
         self._row_edges = {one.edge for one in deployment.partitions if not one.committables}
         self._contexts = contexts
@@ -110,7 +80,7 @@ class StreamTask:
         self.counters = contexts.counters
         self._environment = environment
         self.mailbox = mailbox
-        self._outputs = Outputs(partitions)
+        self._outputs = exchange.Outputs(partitions)
         self._snapshots = TaskSnapshots(deployment, chain, environment, mailbox, self._outputs)
         self._barriers = TaskBarriers(
             deployment, self._outputs, self._snapshots, environment.clock, life=self
@@ -123,12 +93,12 @@ class StreamTask:
         restore = deployment.restore
         self.drained = self._had_ended = restore is not None and restore.data_ended
 
-    def metrics(self) -> TaskMetrics:
+    def metrics(self) -> msg.TaskMetrics:
         """Counters since the start; from any thread."""
         now_ms = self._environment.clock.monotonic_ms()
         rows_out = sum(p.rows_out for p in self.partitions if p.edge in self._row_edges)
         counters = self.counters.to_metrics(rows_out, now_ms)
-        outputs = [p for p in self.partitions if isinstance(p, ResultPartition)]
+        outputs = [p for p in self.partitions if isinstance(p, exchange.ResultPartition)]
         return msgspec.structs.replace(
             counters,
             in_queue_length=self._inputs.queued,
@@ -213,7 +183,7 @@ class StreamTask:
         self._contexts.note_restored()
         restore = self.deployment.restore
         if restore is not None and restore.in_flight:
-            self._inputs.restore(RestoredRows(restore.in_flight, self._state_reader))
+            self._inputs.restore(exchange.RestoredRows(restore.in_flight, self._state_reader))
         self._inputs.open()
         self._contexts.watch_partition_requests(self._inputs)
         self._enter(TaskState.RUNNING)
@@ -226,12 +196,12 @@ class StreamTask:
     def _enter(
         self,
         state: TaskState,
-        failure: TaskFailure | None = None,
-        committables: tuple[ReportedPartition, ...] = (),
+        failure: msg.TaskFailure | None = None,
+        committables: tuple[msg.ReportedPartition, ...] = (),
     ) -> None:
         self.state = state
         self._environment.report(
-            TaskStateChanged(
+            msg.TaskStateChanged(
                 attempt=self.deployment.attempt,
                 state=state.value,
                 failure=failure,
@@ -269,41 +239,41 @@ class StreamTask:
             return True
         return False
 
-    def _on_element(self, channel: int, element: Element | Announcement) -> None:
+    def _on_element(self, channel: int, element: el.Element | exchange.Announcement) -> None:
         match element:
-            case Batch():
+            case el.Batch():
                 self.counters.records_in += element.num_rows
                 self._chain.process_batch(element, self._inputs.input_of(channel))
                 self._environment.crash_point("task.batch")
-            case Watermark() | WatermarkStatus():
+            case el.Watermark() | el.WatermarkStatus():
                 self._on_watermark(channel, element)
-            case CheckpointBarrier() | CancelCheckpointMarker() | Announcement():
+            case el.CheckpointBarrier() | el.CancelCheckpointMarker() | exchange.Announcement():
                 self._barriers.on_inputs(self._inputs.on_barrier(channel, element))
-            case EndOfBucket():
+            case el.EndOfBucket():
                 self._end_bucket(self._inputs.on_end_of_bucket(channel, element))
-            case EndOfData():
+            case el.EndOfData():
                 self._end_bucket(self._inputs.on_end_of_rows(channel))
                 self._on_end_of_data(channel, element)
-            case EndOfPartition():
+            case el.EndOfPartition():
                 self._barriers.on_inputs(self._inputs.on_end_of_partition(channel))
                 if self._inputs.all_ended:
                     self._barriers.on_inputs_ended()
                 if self._stored.on_end_of_partition(channel):
-                    self._environment.report(StoredInputsRead(attempt=self.deployment.attempt))
+                    self._environment.report(msg.StoredInputsRead(attempt=self.deployment.attempt))
 
-    def _on_watermark(self, channel: int, element: Watermark | WatermarkStatus) -> None:
+    def _on_watermark(self, channel: int, element: el.Watermark | el.WatermarkStatus) -> None:
         for signal in self._inputs.on_watermark(channel, element):
-            if isinstance(signal, Watermark):
+            if isinstance(signal, el.Watermark):
                 self.counters.watermark = signal.timestamp
                 self._chain.process_watermark(signal.timestamp)
             else:
                 self._chain.process_watermark_status(signal.idle)
 
-    def _end_bucket(self, ended: EndOfBucket | None) -> None:
+    def _end_bucket(self, ended: el.EndOfBucket | None) -> None:
         if ended is not None:
             self._chain.end_bucket(ended)
 
-    def _on_end_of_data(self, channel: int, element: EndOfData) -> None:
+    def _on_end_of_data(self, channel: int, element: el.EndOfData) -> None:
         if not self._inputs.on_end_of_data(channel, element):
             return
         input_index = self._inputs.input_of(channel)
@@ -322,10 +292,10 @@ class StreamTask:
         self._timers.quiesce_all()
         self.data_ended = True
         self.drained |= drain
-        self._outputs.broadcast(EndOfData(drain))
+        self._outputs.broadcast(el.EndOfData(drain))
         self._snapshots.on_end_of_data()
         if drain:
-            self._environment.report(EndOfDataReached(attempt=self.deployment.attempt))
+            self._environment.report(msg.EndOfDataReached(attempt=self.deployment.attempt))
 
     def advance_watermark(self, timestamp: int) -> None:
         """Sets the event time of a source whose rows so far are read."""
@@ -337,23 +307,23 @@ class StreamTask:
 
     def _on_mail(self, mail: Mail) -> None:
         match mail:
-            case TriggerCheckpoint():
+            case msg.TriggerCheckpoint():
                 self._barriers.on_trigger(mail)
-            case CheckpointCompleted():
+            case msg.CheckpointCompleted():
                 self._snapshots.on_completed(mail)
-            case CheckpointAborted():
+            case msg.CheckpointAborted():
                 awaited = not self._is_source_vertex and self._inputs.give_up(mail.checkpoint_id)
                 self._barriers.on_aborted(mail, awaited=awaited)
             case SnapshotStored():
                 pass  # it has woken the task, which may be able to finish now
             case SnapshotNotStored():
                 self._snapshots.on_not_stored(mail)
-            case AssignSplits():
+            case msg.AssignSplits():
                 self._on_splits(mail)
             case BackgroundDone():
                 mail.finish()
 
-    def _on_splits(self, mail: AssignSplits) -> None:
+    def _on_splits(self, mail: msg.AssignSplits) -> None:
         if self._source is None or self.data_ended or self._had_ended:
             # splits assigned after the barrier of a stop are the master's in that savepoint
             if mail.splits and not self._snapshots.is_stopping:
@@ -373,9 +343,9 @@ class StreamTask:
 
     def _end_finished(self) -> StepResult:
         self._chain.close()
-        self._outputs.broadcast(EndOfPartition())
+        self._outputs.broadcast(el.EndOfPartition())
         self._inputs.close()
-        self._enter(TaskState.FINISHED, committables=reported_by(self.partitions))
+        self._enter(TaskState.FINISHED, committables=exchange.reported_by(self.partitions))
         return _DONE
 
     def _end_cancelled(self) -> StepResult:

@@ -19,7 +19,7 @@ from tests.iceberg_lake import TABLE, Lake
 from tests.unit.connector.iceberg.parts import Parts, answerless, between, rows
 from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown
 from unistream.base.ids import LineageId
-from unistream.connector.iceberg.committer import ATTEMPTS_MAX
+from unistream.connector.common import ATTEMPTS_MAX
 from unistream.port.sink import CommitOutcome
 
 FOREIGN = pa.table({"id": [100, 101], "name": ["foreign", "foreign"]})

@@ -11,7 +11,7 @@ from tests.eventually import WAIT_S
 from unistream.base.clock import SystemClock
 from unistream.base.errors import ProtocolError, Unreachable
 from unistream.base.ids import AttemptId, CheckpointId, JobId, VertexId
-from unistream.model import messages as mm
+from unistream.model import messages as msg
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_answer, decode_for_job_manager, decode_task_report, encode
 from unistream.model.snapshot import TaskSnapshot
@@ -19,14 +19,14 @@ from unistream.worker.process.reports import ReportSender
 from unistream.worker.task import task_failure
 
 
-def report(number: int) -> mm.EndOfDataReached:
-    return mm.EndOfDataReached(attempt=AttemptId(JobId("j"), VertexId("v"), number, 0))
+def report(number: int) -> msg.EndOfDataReached:
+    return msg.EndOfDataReached(attempt=AttemptId(JobId("j"), VertexId("v"), number, 0))
 
 
-def acked(number: int) -> mm.CheckpointAcked:
+def acked(number: int) -> msg.CheckpointAcked:
     attempt = AttemptId(JobId("j"), VertexId("v"), number, 0)
     snapshot = TaskSnapshot(operators={})
-    return mm.CheckpointAcked(attempt=attempt, checkpoint_id=CheckpointId(7), snapshot=snapshot)
+    return msg.CheckpointAcked(attempt=attempt, checkpoint_id=CheckpointId(7), snapshot=snapshot)
 
 
 class Master:
@@ -36,7 +36,7 @@ class Master:
     cannot act on.
     """
 
-    def __init__(self, *outcomes: Exception | mm.Answer | None) -> None:
+    def __init__(self, *outcomes: Exception | msg.Answer | None) -> None:
         self.outcomes = list(outcomes)
         self.breaks: set[int] = set()
         self.requests: list[list[tuple[str, int]]] = []
@@ -45,9 +45,9 @@ class Master:
         self.gate = threading.Event()
         self._acted = threading.Condition()
 
-    def call(self, request: mm.Request) -> mm.Answer:
+    def call(self, request: msg.Request) -> msg.Answer:
         message = decode_for_job_manager(encode(request))
-        is_bundle = isinstance(message, mm.Bundle)
+        is_bundle = isinstance(message, msg.Bundle)
         inside = [decode_task_report(one) for one in message.messages] if is_bundle else [message]
         self.requests.append([(type(one).__name__, one.attempt.index) for one in inside])
         self.entered.set()
@@ -61,13 +61,13 @@ class Master:
             return self._act(inside[0])
         return decode_answer(encode(answer_each(message, lambda one: self._act(decode_task_report(one)))))
 
-    def _act(self, message: mm.TaskReport) -> mm.Answer:
-        if message.attempt.index in self.breaks and not isinstance(message, mm.CheckpointDeclined):
+    def _act(self, message: msg.TaskReport) -> msg.Answer:
+        if message.attempt.index in self.breaks and not isinstance(message, msg.CheckpointDeclined):
             raise ProtocolError("what is this")
         with self._acted:
             self.acted.append(message.attempt.index)
             self._acted.notify()
-        return mm.Ack()
+        return msg.Ack()
 
     def close(self) -> None: ...
 
@@ -98,7 +98,7 @@ class Sender:
     def _answered(self) -> None:
         self.answers += 1
 
-    def post(self, *reports: mm.ToJobManager) -> None:
+    def post(self, *reports: msg.ToJobManager) -> None:
         """These gather, then everything goes."""
         for one in reports:
             self._sender.post(one)
@@ -173,7 +173,7 @@ def test_a_snapshot_that_cannot_be_told_is_declined() -> None:
 
 
 def test_a_refusal_is_an_answer(caplog: pytest.LogCaptureFixture) -> None:
-    master = Master(None, mm.Refused(reason="there is no job j here"))
+    master = Master(None, msg.Refused(reason="there is no job j here"))
     sender = Sender(master)
     with caplog.at_level(logging.INFO, logger="unistream"):
         sender.post(report(1), report(2))
@@ -185,14 +185,14 @@ def test_a_refusal_is_an_answer(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_text_that_no_wire_takes_is_told_in_other_words() -> None:
     failure = task_failure(ValueError("half a pair: \udc80"))
     assert failure.message == "half a pair: \\udc80"
-    state = mm.TaskStateChanged(attempt=report(1).attempt, state="FAILED", failure=failure)
+    state = msg.TaskStateChanged(attempt=report(1).attempt, state="FAILED", failure=failure)
     assert decode_task_report(encode(state)) == state
 
 
 def test_what_cannot_be_written_is_left_out_and_the_rest_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     master = Master()
     sender = Sender(master)
-    bad = mm.TaskStateChanged(attempt=report(1).attempt, state="\udc80")
+    bad = msg.TaskStateChanged(attempt=report(1).attempt, state="\udc80")
     sender.post(bad, report(2), bad, report(3))
     assert master.await_acted(3) == [0, 2, 3]
     sender.close()

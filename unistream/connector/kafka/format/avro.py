@@ -9,15 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
-from unistream.connector.common import (
-    AvroPlan,
-    AvroRecord,
-    Decoded,
-    ParsedSchema,
-    UnknownSchema,
-    parsed,
-    planned,
-)
+from unistream.connector import common
 from unistream.connector.kafka.format.framing import by_schema
 from unistream.connector.kafka.format.registry import RegisteredSchema, RegistryClient, SchemaRegistry
 from unistream.connector.kafka.record.records import Framed
@@ -29,14 +21,14 @@ class AvroDecoder:
     Raises ConfigError: it is none, or its fields are not those of the columns.
     """
 
-    def __init__(self, schema: pa.Schema, record: AvroRecord) -> None:
+    def __init__(self, schema: pa.Schema, record: common.AvroRecord) -> None:
         self._schema = schema
         try:
-            self._plan = planned(parsed("its schema", record.schema), schema)
-        except UnknownSchema as problem:
+            self._plan = common.planned(common.parsed("its schema", record.schema), schema)
+        except common.UnknownSchema as problem:
             raise ConfigError(f"AvroRecord: {problem}") from None
 
-    def decode(self, framed: Framed) -> Decoded:
+    def decode(self, framed: Framed) -> common.Decoded:
         rows = np.flatnonzero(framed.value_lengths >= 0)
         return decoded(self._plan, framed.at(rows), self._schema).at(rows)
 
@@ -55,33 +47,33 @@ class RegistryAvroDecoder:
     def __init__(self, schema: pa.Schema, registry: SchemaRegistry) -> None:
         self._schema = schema
         self._registry = RegistryClient(registry)
-        self._plans: dict[int, AvroPlan] = {}
+        self._plans: dict[int, common.AvroPlan] = {}
 
-    def decode(self, framed: Framed) -> Decoded:
+    def decode(self, framed: Framed) -> common.Decoded:
         return by_schema(framed, self._schema, self._of_schema)
 
     def close(self) -> None:
         self._registry.close()
 
-    def _of_schema(self, number: int, framed: Framed) -> Decoded:
+    def _of_schema(self, number: int, framed: Framed) -> common.Decoded:
         if number not in self._plans:
             registered = self._registry.schema(number)
             used = [schema for _, schema in self._registry.referenced(registered)]
             found = parsed_registered(f"schema {number} of the registry", registered, used)
-            self._plans[number] = planned(found, self._schema)
+            self._plans[number] = common.planned(found, self._schema)
         return decoded(self._plans[number], framed, self._schema)
 
 
 def parsed_registered(
     called: str, registered: RegisteredSchema, used: Sequence[RegisteredSchema]
-) -> ParsedSchema:
+) -> common.ParsedSchema:
     """See `parsed`."""
     for one in (*used, registered):
         if one.kind != "AVRO":
-            raise UnknownSchema(f"{called} is {one.kind}, not AVRO")
-    return parsed(called, registered.text, [one.text for one in used])
+            raise common.UnknownSchema(f"{called} is {one.kind}, not AVRO")
+    return common.parsed(called, registered.text, [one.text for one in used])
 
 
-def decoded(plan: AvroPlan, framed: Framed, schema: pa.Schema) -> Decoded:
+def decoded(plan: common.AvroPlan, framed: Framed, schema: pa.Schema) -> common.Decoded:
     """Values that there are."""
     return plan.decode(framed.data, framed.value_starts, framed.value_lengths, schema)

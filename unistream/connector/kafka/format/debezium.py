@@ -21,17 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unistream.connector.common import (
-    Build,
-    Decoded,
-    Int64s,
-    JsonReader,
-    RecordCells,
-    UInt8s,
-    binary_array,
-    first_reasons,
-    merged,
-)
+from unistream.connector import common
 from unistream.connector.kafka.format.connect_schema import UNKNOWN, ConnectType, image_types
 from unistream.connector.kafka.format.connect_values import Convert, reading_of
 from unistream.connector.kafka.format.layout import CHANGE_METADATA, ROW_KIND
@@ -73,10 +63,10 @@ class DebeziumDecoder:
     def __init__(self, schema: pa.Schema, metadata: Mapping[str, str]) -> None:
         self._schema = schema
         self._metadata = metadata
-        self._envelope = JsonReader(pa.schema([]), raw=(SCHEMA, PAYLOAD))
+        self._envelope = common.JsonReader(pa.schema([]), raw=(SCHEMA, PAYLOAD))
         self._by_schema: dict[bytes | None, _DebeziumEvents] = {None: _DebeziumEvents(schema, metadata, {})}
 
-    def decode(self, framed: Framed) -> Decoded:
+    def decode(self, framed: Framed) -> common.Decoded:
         rows = np.flatnonzero(framed.value_lengths >= 0)
         starts, lengths = framed.value_starts[rows], framed.value_lengths[rows]
         envelopes = self._envelope.read(framed.data, starts, lengths)
@@ -85,16 +75,18 @@ class DebeziumDecoder:
         wrapped = sizes >= 0
         starts, lengths = np.where(wrapped, places, starts), np.where(wrapped, sizes, lengths)
         schema_starts, schema_sizes = envelopes.raw[SCHEMA]
-        texts = binary_array(framed.data, schema_starts, np.where(wrapped, schema_sizes, -1))
+        texts = common.binary_array(framed.data, schema_starts, np.where(wrapped, schema_sizes, -1))
         schemas = texts.dictionary_encode()
         codes = np.asarray(pc.fill_null(schemas.indices, -1))
-        parts = [Decoded(self._no_rows(), np.empty(0, np.int64), envelopes.bad, envelopes.reasons)]
+        parts = [common.Decoded(self._no_rows(), np.empty(0, np.int64), envelopes.bad, envelopes.reasons)]
         for code in np.unique(codes).tolist():
             of_it = np.flatnonzero(codes == code)
             changes = self._changes(None if code < 0 else schemas.dictionary[code].as_py())
             part = changes.decode(framed.data, starts[of_it], lengths[of_it])
             parts.append(part.at(envelopes.rows[of_it]))
-        return merged(self._schema, [part for part in parts if len(part.rows) or len(part.bad)]).at(rows)
+        return common.merged(self._schema, [part for part in parts if len(part.rows) or len(part.bad)]).at(
+            rows
+        )
 
     def close(self) -> None:
         """Does nothing: the decoder holds no resource."""
@@ -125,33 +117,33 @@ class _DebeziumEvents:
             if field.name not in metadata
         }
         of_source = any(what in _SOURCE for what in metadata.values())
-        self._event = JsonReader(_EVENT if of_source else _EVENT.remove(2), raw=IMAGES)
+        self._event = common.JsonReader(_EVENT if of_source else _EVENT.remove(2), raw=IMAGES)
         read_as = {name: one.read_as for name, one in self._readings.items()}
         parsed = [(name, kind) for name, kind in read_as.items() if kind is not None]
         raw = [name for name, kind in read_as.items() if kind is None]
-        self._image = JsonReader(pa.schema(parsed), raw=raw)
+        self._image = common.JsonReader(pa.schema(parsed), raw=raw)
         self._image_columns = [*(name for name, _ in parsed), *raw]
 
-    def decode(self, data: UInt8s, starts: Int64s, lengths: Int64s) -> Decoded:
+    def decode(self, data: common.UInt8s, starts: common.Int64s, lengths: common.Int64s) -> common.Decoded:
         found = self._event.read(data, starts, lengths)
         events = dict(zip(found.records.schema.names, found.records.columns, strict=True))
         parts = [(np.empty(0, np.int64), pa.array([], pa.string()))]
         for name in IMAGES:
             events[name], bad, reasons = self._images_of(data, *found.raw[name], name)
             parts.append((bad, reasons))
-        bad, reasons = first_reasons(parts)
+        bad, reasons = common.first_reasons(parts)
         rows = self._rows(events, dict(zip(bad.tolist(), reasons.to_pylist(), strict=True))).at(found.rows)
-        bad, reasons = first_reasons([(found.bad, found.reasons), (rows.bad, rows.reasons)])
-        return Decoded(rows.records, rows.rows, bad, reasons)
+        bad, reasons = common.first_reasons([(found.bad, found.reasons), (rows.bad, rows.reasons)])
+        return common.Decoded(rows.records, rows.rows, bad, reasons)
 
     def _images_of(
-        self, data: UInt8s, starts: Int64s, lengths: Int64s, name: str
-    ) -> tuple[pa.StructArray, Int64s, pa.Array]:
+        self, data: common.UInt8s, starts: common.Int64s, lengths: common.Int64s, name: str
+    ) -> tuple[pa.StructArray, common.Int64s, pa.Array]:
         """Rows of the table, null where an event has none, and which of them are bad, and why."""
         there = np.flatnonzero(lengths >= 0)
         found = self._image.read(data, starts[there], lengths[there])
         columns = dict(zip(found.records.schema.names, found.records.columns, strict=True))
-        columns |= {field: binary_array(data, *places) for field, places in found.raw.items()}
+        columns |= {field: common.binary_array(data, *places) for field, places in found.raw.items()}
         columns = {field: columns[field] for field in self._image_columns}
         fields = [*(pa.field(field, column.type) for field, column in columns.items()), _THERE]
         images = pa.StructArray.from_arrays([*columns.values(), pa.nulls(len(found.rows))], fields=fields)
@@ -161,14 +153,14 @@ class _DebeziumEvents:
         reasons = pc.replace_substring_regex(reasons, "^it is", f"its {name!r} is")
         return images.take(pa.array(at, mask=at < 0)), there[found.bad], reasons
 
-    def _rows(self, events: dict[str, pa.Array], bad: Mapping[int, str]) -> Decoded:
+    def _rows(self, events: dict[str, pa.Array], bad: Mapping[int, str]) -> common.Decoded:
         op = pc.fill_null(events["op"], "")
         wrong = {**self._wrong(op, events), **bad}
         places, of_before = self._images(op)
         if self._is_changelog:
             events = {name: column.take(pa.array(places)) for name, column in events.items()}
         refused = np.flatnonzero(np.isin(places, list(wrong))).tolist() if wrong else []
-        cells = RecordCells(self._schema, len(places), {at: wrong[int(places[at])] for at in refused})
+        cells = common.RecordCells(self._schema, len(places), {at: wrong[int(places[at])] for at in refused})
         builds = {}
         position = {name: at for at, name in enumerate(self._image_columns)}  # a name may be taken for a path
         for field in self._schema:
@@ -197,7 +189,7 @@ class _DebeziumEvents:
         wrong = np.flatnonzero(~right.to_numpy(zero_copy_only=False))
         return {at: _reason(op[at].as_py(), after[at].as_py()) for at in wrong.tolist()}
 
-    def _images(self, op: pa.StringArray) -> tuple[Int64s, pa.BooleanArray]:
+    def _images(self, op: pa.StringArray) -> tuple[common.Int64s, pa.BooleanArray]:
         """The event that each row is of, and whether the row is the image before it."""
         deletes = pc.equal(op, DELETE)
         if not self._is_changelog:
@@ -208,11 +200,11 @@ class _DebeziumEvents:
         return places, pc.or_(deletes.take(pa.array(places)), pa.array(firsts & updates[places]))
 
 
-def _without_halves(rows: Decoded) -> Decoded:
+def _without_halves(rows: common.Decoded) -> common.Decoded:
     """Drops the rows of bad events: one of the two rows of an update alone would not add up."""
     bad, first = np.unique(rows.bad, return_index=True)
     whole = ~np.isin(rows.rows, bad)
-    return Decoded(
+    return common.Decoded(
         rows.records.filter(pa.array(whole)), rows.rows[whole], bad, rows.reasons.take(pa.array(first))
     )
 
@@ -223,7 +215,7 @@ def _row_kinds(op: pa.StringArray, of_before: pa.BooleanArray) -> pa.StringArray
     return pc.if_else(of_before, pc.if_else(updates, "-U", "-D"), afterwards)
 
 
-def _build(column: pa.Array, convert: Convert) -> Build:
+def _build(column: pa.Array, convert: Convert) -> common.Build:
     return lambda low, high: convert(column.slice(low, high - low))
 
 

@@ -12,16 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.connector.common import (
-    AvroRecord,
-    Build,
-    Decoded,
-    Int64s,
-    RecordCells,
-    beyond_years,
-    first_reasons,
-    untimed,
-)
+from unistream.connector import common
+from unistream.connector.common import untimed
 from unistream.connector.kafka.format.formats import BytesDecoder, Format, bytes_decoder
 from unistream.connector.kafka.format.layout import HEADERS_TYPE, ROW_KIND, KafkaRowLayout, checked_layout
 from unistream.connector.kafka.format.metadata import metadata_column
@@ -88,8 +80,8 @@ class ReadRecords:
 
     records: pa.RecordBatch
     framed: Framed
-    rows: Int64s
-    bad: Int64s
+    rows: common.Int64s
+    bad: common.Int64s
     reasons: pa.Array[Any]
 
 
@@ -121,7 +113,7 @@ class RecordDecoder:
         times: Sequence[str] = (),
         key_kind: Format | None = None,
         registry: SchemaRegistry | None = None,
-        message: AvroRecord | ProtobufMessage | None = None,
+        message: common.AvroRecord | ProtobufMessage | None = None,
     ) -> None:
         self._layout = layout or checked_layout(schema, kind)
         self._schema = pa.schema([f for f in self._layout.schema if used is None or f.name in used])
@@ -171,7 +163,7 @@ class RecordDecoder:
         keys = self._decoded_keys(framed)
         metadata = self._decoded_metadata(framed, topic, partition)
         parts = [one for one in (values, keys, metadata) if one is not None]
-        bad, reasons = first_reasons([(one.bad, one.reasons) for one in parts])
+        bad, reasons = common.first_reasons([(one.bad, one.reasons) for one in parts])
         rows = self._rows(framed.value_lengths < 0, bad)
         if values is not None and ROW_KIND in self._layout.changes.values():
             rows = np.repeat(rows, np.maximum(np.bincount(values.rows, minlength=len(framed))[rows], 1))
@@ -192,17 +184,17 @@ class RecordDecoder:
             if decoder is not None:
                 decoder.close()
 
-    def _decoded_values(self, framed: Framed) -> Decoded | None:
+    def _decoded_values(self, framed: Framed) -> common.Decoded | None:
         return None if self._values is None else self._values.decode(framed)
 
-    def _decoded_metadata(self, framed: Framed, topic: str, partition: int) -> Decoded | None:
+    def _decoded_metadata(self, framed: Framed, topic: str, partition: int) -> common.Decoded | None:
         """What is there of all records, whatever they have as key and value."""
         if not len(self._metadata):
             return None
         builds = _metadata_builds(framed, topic, partition, self._metadata, self._layout.metadata)
-        return RecordCells(self._metadata, len(framed), {}).decoded(builds)
+        return common.RecordCells(self._metadata, len(framed), {}).decoded(builds)
 
-    def _decoded_keys(self, framed: Framed) -> Decoded | None:
+    def _decoded_keys(self, framed: Framed) -> common.Decoded | None:
         """A record without a key has nulls."""
         if self._keys is None:
             return None
@@ -214,10 +206,10 @@ class RecordDecoder:
         if any(not field.nullable for field in self._layout.key):
             missing = np.flatnonzero(framed.key_lengths < 0)
             none = pa.repeat(pa.scalar("it has no key"), len(missing))
-            bad, reasons = first_reasons([(bad, reasons), (missing, none)])
-        return Decoded(found.records, found.rows, bad, reasons)
+            bad, reasons = common.first_reasons([(bad, reasons), (missing, none)])
+        return common.Decoded(found.records, found.rows, bad, reasons)
 
-    def _rows(self, tombstone: BoolArray, bad: Int64s) -> Int64s:
+    def _rows(self, tombstone: BoolArray, bad: common.Int64s) -> common.Int64s:
         """The records that become rows."""
         keep = np.ones(len(tombstone), bool) if self._layout.tombstones == "row" else ~tombstone
         keep[bad] = False
@@ -225,7 +217,7 @@ class RecordDecoder:
 
 
 def _columns_at(
-    part: Decoded | None, rows: Int64s, names: Sequence[str] | None = None
+    part: common.Decoded | None, rows: common.Int64s, names: Sequence[str] | None = None
 ) -> dict[str, pa.Array]:
     """The columns of these records; null where nothing was decoded."""
     if part is None:
@@ -244,10 +236,10 @@ def _columns_at(
 
 def _metadata_builds(
     framed: Framed, topic: str, partition: int, schema: pa.Schema, whats: Mapping[str, str]
-) -> dict[str, Build]:
+) -> dict[str, common.Build]:
     """What builds the columns of metadata. `whats`: column -> a key of `METADATA`."""
 
-    def build(field: pa.Field) -> Build:
+    def build(field: pa.Field) -> common.Build:
         what = whats[field.name]
         return lambda low, high: metadata_column(framed.rows(low, high), topic, partition, what, field.type)
 
@@ -255,14 +247,17 @@ def _metadata_builds(
 
 
 def _without_untimed(
-    records: pa.RecordBatch, rows: Int64s, without: Mapping[int, str], bad: tuple[Int64s, pa.Array[Any]]
-) -> tuple[pa.RecordBatch, Int64s, Int64s, pa.Array[Any]]:
+    records: pa.RecordBatch,
+    rows: common.Int64s,
+    without: Mapping[int, str],
+    bad: tuple[common.Int64s, pa.Array[Any]],
+) -> tuple[pa.RecordBatch, common.Int64s, common.Int64s, pa.Array[Any]]:
     """Drops the records of the rows `without` an event time, which are bad as well; of a record none of its
     rows is left."""
     found, first = np.unique(rows[list(without)], return_index=True)
     reasons = pa.array(list(without.values()), pa.string()).take(pa.array(first))
     kept = ~np.isin(rows, found)
-    return records.filter(pa.array(kept)), rows[kept], *first_reasons([bad, (found, reasons)])
+    return records.filter(pa.array(kept)), rows[kept], *common.first_reasons([bad, (found, reasons)])
 
 
 def _bad_record(framed: Framed, topic: str, partition: int, row: int, reason: str) -> UserCodeError:
@@ -273,7 +268,7 @@ def _bad_record(framed: Framed, topic: str, partition: int, row: int, reason: st
 
 
 def _dead_letters(
-    framed: Framed, topic: str, partition: int, rows: Int64s, reasons: pa.Array[Any]
+    framed: Framed, topic: str, partition: int, rows: common.Int64s, reasons: pa.Array[Any]
 ) -> pa.RecordBatch:
     """What of it cannot be read, such as broken headers, is null; so is a time that no table holds."""
     bad = framed.at(rows)
@@ -281,11 +276,11 @@ def _dead_letters(
         name: "value" if name == "raw" else name for name in DEAD_LETTER_SCHEMA.names if name != "reason"
     }
     schema = pa.schema([field for field in DEAD_LETTER_SCHEMA if field.name in whats])
-    columns = RecordCells(schema, len(rows), {}).columns(
+    columns = common.RecordCells(schema, len(rows), {}).columns(
         _metadata_builds(bad, topic, partition, schema, whats)
     )
     at = schema.get_field_index("timestamp")
-    if (far := beyond_years(columns[at])) is not None:
+    if (far := common.beyond_years(columns[at])) is not None:
         columns[at] = pc.if_else(far, None, columns[at])
     columns.insert(DEAD_LETTER_SCHEMA.names.index("reason"), reasons.cast(pa.string()))
     return pa.record_batch(columns, schema=DEAD_LETTER_SCHEMA)
