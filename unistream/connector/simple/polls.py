@@ -123,7 +123,7 @@ class Polls:
         assert self._known is not None, "look_for_others comes first"
         names = [name for name in named_splits(self._source) if name not in self._known]
         self._known.update(names)
-        if self._intervals.discovery_ms:
+        if self._intervals.discovery_ms and not self._source.bounded:
             self._put(NEW_SPLITS, now_ms + self._intervals.discovery_ms)
         for name in names:
             self.add(name, None, now_ms)

@@ -29,7 +29,7 @@ class PollingReader:
         self._positions: dict[str, bytes | None] = {}
         self._known: list[str] | None = None
         self._finished = ""  # the split whose last rows were handed over
-        self._requested = self._complete = False
+        self._requested = self._complete = self._looks = False
 
     def open(self, context: ReaderContext) -> None:
         self._context = context
@@ -45,6 +45,7 @@ class PollingReader:
             stored = stored_split(split)
             if split.id == NEW_SPLITS:
                 self._known = list(stored.known or ())
+                self._looks = True
                 elsewhere.submit(partial(_look_for_others, self._known))
             else:
                 self._positions[split.id] = stored.position
@@ -75,7 +76,7 @@ class PollingReader:
                         return given
 
     def _nothing(self, context: ReaderContext, for_ms: int | None) -> Given:
-        if self._is_bounded and not self._positions:
+        if self._is_bounded and not self._positions and not self._looks:
             if self._complete:
                 return Exhausted()
             if not self._requested:
@@ -85,6 +86,7 @@ class PollingReader:
 
     def _adopt(self, names: Sequence[str]) -> None:
         assert self._known is not None, "nobody looks for others"
+        self._looks = False
         self._known = [*self._known, *names]
         self._positions |= dict.fromkeys(names)
 

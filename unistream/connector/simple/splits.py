@@ -78,8 +78,12 @@ class _PollingDiscovery:
         return [*map(named_split, names), *([new_splits(names)] if self._options.grows else [])]
 
     def find(self, known: KnownSplits | None) -> FoundSplits:
-        """All of them, once: what comes later is found by the reader of `NEW_SPLITS`."""
-        return FoundSplits(splits=tuple(self.discover()) if known is None else ())
+        """All of them, once: what comes later is found by the reader of `NEW_SPLITS`, which a source has from
+        now on that was bounded until now."""
+        if known is None:
+            return FoundSplits(splits=tuple(self.discover()))
+        grows_now = self._options.grows and NEW_SPLITS not in known.ids
+        return FoundSplits(splits=(new_splits(sorted(known.ids)),) if grows_now else ())
 
     def close(self) -> None:
         """Does nothing: the names are in the options."""

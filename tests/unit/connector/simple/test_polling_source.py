@@ -17,6 +17,7 @@ from tests.eventually import eventually
 from unistream.base.limits import MAX_WATERMARK
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.simple.polls import Polls, Wait
+from unistream.connector.simple.splits import new_splits
 from unistream.model.elements import Watermark
 from unistream.model.splits import KnownSplits
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows, SplitFinished
@@ -122,6 +123,30 @@ def test_what_is_built_anew_finds_no_split_again() -> None:
     first = discovery.find(None).splits
     assert [split.id for split in first] == ["a", "b", "~new splits"]
     assert discovery.find(KnownSplits(ids=frozenset(split.id for split in first))).splits == ()
+
+
+def test_a_source_that_was_bounded_finds_what_has_come_since() -> None:
+    discovery: Any = create_discovery(Pages("a", "b").info())
+    found = discovery.find(KnownSplits(ids=frozenset({"a", "c"}))).splits
+    assert found == (new_splits(["a", "c"]),), "b is new, and c stays known"
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_a_source_that_is_bounded_from_now_on_looks_once_for_others(ahead: bool) -> None:
+    source = Pages("a", "b", bounded=True)
+    reader = source.create_reader()
+    reader.open(context(reads_ahead=ahead))
+    reader.add_splits([new_splits(["a"])])
+    reader.no_more_splits()
+    found: list[Any] = []
+
+    def ended() -> bool:
+        found.append(reader.poll())
+        return isinstance(found[-1], Exhausted)
+
+    eventually(ended, "it ends")
+    reader.close()
+    assert sum(one.records.num_rows for one in found if isinstance(one, Rows)) == ROWS, "those of b"
 
 
 def test_splits_that_are_not_there_yet_hold_back_no_watermark() -> None:
