@@ -18,6 +18,7 @@ from unistream.port.source import ReaderContext
 
 SPLITS_MAX: Final = 10_000  # all names are in the job's graph, and in each checkpoint
 SPLIT_CHARS_MAX: Final = 200
+NAME_CHARS_MAX: Final = 1_000  # as that of an operator
 POSITION_BYTES_MAX: Final = MIB  # of one split; it is in each checkpoint
 INTERVAL_MS_MIN: Final = 10  # a source that has nothing new takes no core
 
@@ -63,6 +64,28 @@ def _duration(source: Author, name: str, given: DurationLike) -> int:
         return duration_ms(given)
     except ConfigError as error:
         raise ConfigError(f"source {source.name}: {name}: {error}") from error
+
+
+def check_attributes(kind: str, given: object) -> None:
+    """Raises ConfigError: the name, the address or `bounded` of a source or sink cannot be what it is.
+
+    >>> check_attributes("source", object())
+    """
+    where = f"{kind} {type(given).__name__}"
+    name = getattr(given, "name", "name")
+    if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable():
+        raise ConfigError(
+            f"{where}: its name is {described(name)}; a name has 1 to {NAME_CHARS_MAX} printable characters"
+        )
+    address = getattr(given, "address", "")
+    if not isinstance(address, str):
+        raise ConfigError(
+            f"{where}: its address is {described(address)}, and must be a text, such as "
+            "'https://hooks.example.org/prices'"
+        )
+    bounded = getattr(given, "bounded", False)
+    if not isinstance(bounded, bool):
+        raise ConfigError(f"{where}: bounded is {described(bounded)}, and must be True or False")
 
 
 def checked_schema(source: Author) -> pa.Schema:
@@ -112,6 +135,12 @@ def check_rows(where: str, records: object, schema: pa.Schema) -> None:
             f"{where}: poll returned rows with the columns {columns_text(records.schema)}, and the schema of "
             f"the source has {columns_text(schema)}"
         )
+    for field, column in zip(schema, records.columns, strict=True) if records.num_rows else ():
+        if not field.nullable and column.null_count:
+            raise ConfigError(
+                f"{where}: poll returned rows with {column.null_count} nulls in {field.name!r}, of which the "
+                "schema of the source says nullable=False"
+            )
 
 
 def run(where: str, name: str, method: Callable[[], object]) -> None:

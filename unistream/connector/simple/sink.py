@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.connector.common import PlainSink, PlainWriter, count_sent
-from unistream.connector.simple.author import run
+from unistream.connector.simple.author import check_attributes, run
 from unistream.model.elements import Batch
 from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.port.sink import SinkContext, SinkWriter
@@ -78,6 +78,7 @@ class SimpleSink(PlainSink):
     def check(self, schema: pa.Schema | None) -> None:
         """Called where the pipeline is built. `schema`: of the rows; None: not known before they come. Raise
         ConfigError if they do not fit."""
+        check_attributes("sink", self)
         if type(self).write is SimpleSink.write:
             raise ConfigError(f"sink {self.name}: {type(self).__name__} has no method write(rows)")
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from unistream.base.config import DurationLike
 from unistream.base.errors import ConfigError
-from unistream.connector.simple.author import Intervals, checked_schema, named_splits
+from unistream.connector.simple.author import Intervals, check_attributes, checked_schema, named_splits
 from unistream.connector.simple.reader import PollingReader
 from unistream.connector.simple.splits import CONNECTOR
 from unistream.model.graph import SourceInfo
@@ -122,6 +122,7 @@ class PollingSource:
 
     def info(self) -> SourceInfo:
         """Raises ConfigError: the class lacks something, or `splits` fails or returns no names."""
+        check_attributes("source", self)
         checked_schema(self)
         Intervals(self)
         if type(self).poll is PollingSource.poll:

@@ -251,6 +251,19 @@ def test_what_poll_must_not_return(returned: Any, reason: str) -> None:
         harness.poll()
 
 
+def test_a_null_where_the_schema_has_none_is_refused() -> None:
+    class Whole(Bad):
+        schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+
+    with (
+        PollingSourceHarness(Whole((pa.record_batch([[1, None]], schema=Whole.schema), 1))) as harness,
+        pytest.raises(
+            us.ConfigError, match=r"^source Whole, split 'all': .* 1 nulls in 'id'.*nullable=False"
+        ),
+    ):
+        harness.poll()
+
+
 def test_an_open_that_does_not_run_when_it_is_called_is_refused() -> None:
     class Later(Bad):
         async def open(self, context: ReaderContext) -> None:  # type: ignore[override]
@@ -319,6 +332,12 @@ def failing() -> us.PollingSource:
         pytest.param(having(schema=pa.schema([])), "at least one column", id="no columns"),
         pytest.param(having(interval=0), "interval is 0, and must be at least 10 ms", id="an interval of 0"),
         pytest.param(having(interval="often"), "interval: 'often'", id="no duration"),
+        pytest.param(
+            having(bounded="no"), "bounded is str 'no', and must be True or False", id="a text: bounded"
+        ),
+        pytest.param(having(name=7), "Bad: its name is int 7; a name has", id="a number: name"),
+        pytest.param(having(name=""), "Bad: its name is str ''; a name has", id="an empty name of a source"),
+        pytest.param(having(address=7), "Bad: its address is int 7, and must be", id="a number: address"),
         pytest.param(naming("eu"), "returned str 'eu', and must return a list of names", id="a text"),
         pytest.param(naming(None), "returned None", id="no names"),
         pytest.param(naming([1]), r"returned list \[1\]", id="numbers"),

@@ -93,11 +93,22 @@ def test_the_name_is_that_of_the_class_unless_it_has_one() -> None:
     assert (Queue().name, Named().name) == ("Queue", "web hook")
 
 
+def having(**attributes: Any) -> Queue:
+    sink = Queue()
+    for name, value in attributes.items():
+        setattr(sink, name, value)
+    return sink
+
+
 @pytest.mark.parametrize(
     ("sink", "reason"),
     [
         pytest.param(Nothing(), "sink Nothing: Nothing has no method write", id="no method write"),
         pytest.param(Narrow(), "narrow: no column 'id'", id="rows that do not fit"),
+        pytest.param(having(name=7), "sink Queue: its name is int 7; a name has", id="a number as its name"),
+        pytest.param(
+            having(address=7), "Queue: its address is int 7, and must", id="a number as its address"
+        ),
         pytest.param(Queue, "sink_to takes a sink", id="the class itself"),
     ],
 )
