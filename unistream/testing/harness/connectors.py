@@ -51,6 +51,7 @@ class PollingSourceHarness(Closing):
     """
 
     def __init__(self, source: PollingSource) -> None:
+        _check_kind(source, PollingSource)
         _check_sendable(source)
         self._source = source
         self._info = source.info()
@@ -65,7 +66,17 @@ class PollingSourceHarness(Closing):
 
         Raises:
             ConfigError: `poll` or `splits` has returned something else than is wanted.
+            Exception: what the source raises. The positions are those before this call then, from which the
+                next one goes on, as a task does that is restarted.
         """
+        before = self._reader.snapshot()
+        try:
+            return self._polled()
+        except BaseException:
+            self._start_again(before)
+            raise
+
+    def _polled(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         while True:
             match self._reader.poll():
@@ -86,12 +97,14 @@ class PollingSourceHarness(Closing):
 
     def restart(self) -> None:
         """Starts again, as after a checkpoint and a failure: a new reader goes on from the positions."""
-        snapshot = self._reader.snapshot()
-        self._reader.close()
-        self._reader = self._started(snapshot)
+        self._start_again(self._reader.snapshot())
 
     def close(self) -> None:
         self._reader.close()
+
+    def _start_again(self, splits: Sequence[Split]) -> None:
+        self._reader.close()
+        self._reader = self._started(splits)
 
     def _started(self, splits: Sequence[Split]) -> SourceReader:
         reader = self._source.create_reader()
@@ -128,6 +141,7 @@ class SimpleSinkHarness(Closing, Generic[S]):
     """
 
     def __init__(self, sink: S, *, index: int = 0, parallelism: int = 1) -> None:
+        _check_kind(sink, SimpleSink)
         _check_sendable(sink)
         sink.check(None)
         counted, job = CountingMetrics(), JobId("0" * 32)
@@ -169,6 +183,12 @@ class SimpleSinkHarness(Closing, Generic[S]):
     def close(self) -> None:
         """Closes the sink, as at a failure if rows were not flushed."""
         self._writer.close()
+
+
+def _check_kind(given: object, kind: type) -> None:
+    if not isinstance(given, kind):
+        what = f"the class {given.__name__}" if isinstance(given, type) else f"{given!r:.80}"
+        raise ConfigError(f"the harness takes an instance of a subclass of us.{kind.__name__}, not {what}")
 
 
 def _check_sendable(given: object) -> None:

@@ -377,11 +377,14 @@ def _of_groups(table: StateTable, first: int, last: int) -> StateTable:
 
 
 def as_records(rows: Rows) -> pa.RecordBatch:
-    """The rows as a record batch."""
+    """The rows as a record batch. Raises ConfigError: they are something else."""
     if isinstance(rows, pa.RecordBatch):
         return rows
-    return (
-        pa.RecordBatch.from_pydict(dict(rows))
-        if isinstance(rows, Mapping)
-        else pa.RecordBatch.from_pylist(rows)
-    )
+    if isinstance(rows, Mapping):
+        return pa.RecordBatch.from_pydict(dict(rows))
+    if not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
+        raise ConfigError(
+            "the harness takes rows as a pyarrow.RecordBatch, as a dict of columns or as a list of dicts, "
+            f"not {type(rows).__name__}"
+        )
+    return pa.RecordBatch.from_pylist(rows)

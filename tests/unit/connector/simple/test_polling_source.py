@@ -359,6 +359,35 @@ def test_a_source_that_cannot_be_sent_is_refused() -> None:
         PollingSourceHarness(Bad(threading.Lock()))
 
 
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        pytest.param(Pages, "a subclass of us.PollingSource, not the class Pages", id="the class itself"),
+        pytest.param(us.StaticSource(pa.table({"id": [1]})), "not <.*StaticSource", id="a source of ours"),
+    ],
+)
+def test_a_harness_takes_a_polling_source(given: Any, reason: str) -> None:
+    with pytest.raises(us.ConfigError, match=reason):
+        PollingSourceHarness(given)
+
+
+def test_a_harness_loses_no_rows_by_an_error() -> None:
+    failed: list[str] = []
+
+    class Flaky(Pages):
+        def poll(self, split: str, position: int | None) -> tuple[pa.RecordBatch | None, int | None]:
+            if split == "b" and not failed:
+                failed.append(split)
+                raise OSError("nobody answers")
+            return super().poll(split, position)
+
+    with PollingSourceHarness(Flaky("a", "b")) as harness:
+        with pytest.raises(OSError, match="nobody answers"):
+            harness.poll()
+        assert harness.positions == {"a": None, "b": None}
+        assert sorted(row["id"] for row in harness.poll()) == sorted([*range(ROWS)] * 2)
+
+
 # --- on a thread of its own -----------------------------------------------------------------------
 
 

@@ -121,8 +121,20 @@ def test_what_a_sink_must_not_be(sink: Any, reason: str) -> None:
 def test_a_harness_checks_what_a_pipeline_does() -> None:
     with pytest.raises(us.ConfigError, match="Locked cannot be sent to workers"):
         SimpleSinkHarness(Locked())
+    given: Any = Queue
+    with pytest.raises(us.ConfigError, match=r"a subclass of us\.SimpleSink, not the class Queue"):
+        SimpleSinkHarness(given)
     with SimpleSinkHarness(Narrow()) as harness, pytest.raises(us.ConfigError, match="no column 'id'"):
         harness.write([{"n": 1}])
+
+
+@pytest.mark.parametrize("rows", [pa.table({"id": [1]}), 5, "text", [1]], ids=repr)
+def test_a_harness_refuses_what_are_no_rows(rows: Any) -> None:
+    with (
+        SimpleSinkHarness(Queue()) as harness,
+        pytest.raises(us.ConfigError, match=r"rows as a pyarrow\.RecordBatch, as a dict of columns or"),
+    ):
+        harness.write(rows)
 
 
 def test_an_error_of_the_author_fails_the_task_as_it_is() -> None:
