@@ -11,4 +11,11 @@ from unistream.base.lazy_face import lazy_face
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__ = lazy_face(__name__)
+
+def _of_other_systems(name: str) -> str | None:
+    from unistream.api.other_names import OF_THE_PACKAGE
+
+    return OF_THE_PACKAGE.get(name)
+
+
+__getattr__, __dir__ = lazy_face(__name__, _of_other_systems)

@@ -47,6 +47,7 @@ def expressions(rows: us.DataStream) -> None:
     rows.filter("n > 3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     rows.select(us.col("n") * 2)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     rows.with_columns(n=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    rows.with_columns(us.col("n"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     rows.key_by(["a", "b"])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     us.sum(us.col("n"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     rows.key_by("k").window("1 min")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Never, NoReturn
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from unistream.api.event_times import check_event_times
 from unistream.api.graph import GraphBuilder, Port
 from unistream.api.other_names import OF_A_KEYED_STREAM, OF_WINDOWS, no_such_method
 from unistream.api.sinks import DataStreamSink
-from unistream.api.stream import KEY_COLUMN, DataStream, check_process
+from unistream.api.stream import KEY_COLUMN, DataStream, check_all_named, check_process
 from unistream.base.config import duration_text
 from unistream.base.errors import ConfigError
 from unistream.model.columns.given_schema import Returns, as_schema
@@ -238,6 +238,8 @@ class BroadcastConnectedStream:
     def __init__(
         self, keyed: KeyedStream, broadcast: DataStream, states: Sequence[MapStateDescriptor]
     ) -> None:
+        if not isinstance(broadcast, DataStream):
+            raise ConfigError(f"connect takes a stream without a key, not {broadcast!r:.200}")
         keyed._builder.check_same(broadcast._builder)
         if not states or not all(isinstance(state, MapStateDescriptor) for state in states):
             raise ConfigError("connect needs the maps that are broadcast, each as a MapStateDescriptor")
@@ -306,7 +308,7 @@ class WindowedStream:
         they are dropped and counted (`numLateRecordsDropped`). Turns the pre-aggregation off."""
         return WindowedStream(self._keyed, self._windows, check_tag(tag, "side_output_late_data"))
 
-    def aggregate(self, **aggregates: Aggregate) -> DataStream:
+    def aggregate(self, *unnamed: Never, **aggregates: Aggregate) -> DataStream:
         """One row per key and window: the key's columns, `window_start` and `window_end` (timestamp[ms,
         UTC], the end is exclusive), and one column for each aggregate. Its event time is the end - 1 ms.
 
@@ -323,6 +325,7 @@ class WindowedStream:
         Raises:
             ConfigError: an unknown column, or one of a type that the aggregate does not take.
         """
+        check_all_named("aggregate", unnamed, "aggregate(n=us.count())")
         for name, aggregate in aggregates.items():
             if not isinstance(aggregate, Aggregate):
                 raise ConfigError(f"aggregate {name}: use us.count(), us.sum(column) or the like")

@@ -1,7 +1,7 @@
-"""Methods that other systems have, by the name that they have there: what to write here.
+"""Names that other systems have, of methods and of functions of the package: what to write here.
 
 Somebody who comes from Spark, Flink or a DataFrame types their names, and Python's error says only that there
-is no such method.
+is no such name.
 """
 
 from __future__ import annotations
@@ -13,8 +13,61 @@ from typing import Final, NoReturn
 _WINDOW: Final = "key_by('shop').window(us.TumblingEventTimeWindows.of('1 min')).aggregate(n=us.count())"
 _BY_KEY: Final = f"{_WINDOW}; without windows, key_by(…).process(…)"
 _SINK: Final = "sink_to(us.DeltaSink('lake/orders'))"
+_OVER_ROWS: Final = "a process function that keeps what it needs in its state: key_by('shop').process(…)"
 _ROWS: Final = "execute_and_collect() for all rows, take(20) or show() for the first"
 
+_CHOICE: Final = "us.when(us.col('n') > 3, 'many').otherwise('few')"
+_TUMBLING: Final = "us.TumblingEventTimeWindows.of('1 min')"
+_SLIDING: Final = "us.SlidingEventTimeWindows.of('1 h', '5 min')"
+_FUNCTION: Final = "map_batches(function), or map(function) by row"
+
+_ANY_FOLD: Final = (
+    "countDistinct count_distinct approx_count_distinct nunique first last first_value last_value std stddev "
+    "var variance median percentile_approx quantile collect_list collect_set row_number rank lag lead"
+)
+_ENVIRONMENTS: Final = (
+    "StreamExecutionEnvironment StreamTableEnvironment TableEnvironment SparkSession StreamingContext "
+    "Dataflow"
+)
+
+OF_THE_PACKAGE: Final = {
+    **dict.fromkeys(("avg", "average", "Avg", "AVG"), "us.mean('amount')"),
+    **dict.fromkeys(("Count", "size", "nrows"), "us.count()"),
+    **dict.fromkeys(_ANY_FOLD.split(), _OVER_ROWS),
+    **dict.fromkeys(("column", "Column", "field", "ref", "Col"), "us.col('amount')"),
+    **dict.fromkeys(("literal", "Lit", "constant"), "us.lit(3)"),
+    **dict.fromkeys(
+        ("F", "functions"), "us.col, us.count, us.sum, …: all functions are in the package itself"
+    ),
+    **dict.fromkeys(("expr", "call_sql"), "it in Python: us.col('n') * 2"),
+    **dict.fromkeys(("udf", "pandas_udf", "udaf"), _FUNCTION),
+    **dict.fromkeys(("case", "iff", "ifelse", "if_else", "if_then_else"), _CHOICE),
+    **dict.fromkeys(("concat_ws", "concat_str"), "us.concat(us.col('a'), '-', us.col('b'))"),
+    "coalesce": "us.col('a').coalesce(us.col('b'))",
+    **dict.fromkeys(("date_trunc", "trunc"), "us.col('at').floor_to('day')"),
+    **dict.fromkeys(("to_timestamp", "to_date"), "us.col('at').cast(pa.timestamp('ms', 'UTC'))"),
+    **dict.fromkeys(_ENVIRONMENTS.split(), "us.Environment()"),
+    **dict.fromkeys(("DataFrame", "Stream", "Table"), "us.Environment().from_collection([{'n': 1}])"),
+    **dict.fromkeys(
+        ("read_parquet", "read_csv", "read_json"), "env.from_source(us.FileSource('lake/orders'), …)"
+    ),
+    "read_delta": "env.from_source(us.DeltaSource('lake/orders'), …)",
+    "readStream": "env.from_source(us.KafkaSource(…), …)",
+    **dict.fromkeys(("window", "Tumble", "TumbleWindow", "TumblingWindow", "TumblingWindows"), _TUMBLING),
+    "TumblingProcessingTimeWindows": f"{_TUMBLING}: windows are of event time",
+    **dict.fromkeys(("Slide", "SlidingWindow", "SlidingWindows", "HoppingWindow", "HopWindow"), _SLIDING),
+    "SlidingProcessingTimeWindows": f"{_SLIDING}: windows are of event time",
+    **dict.fromkeys(
+        ("EventTimeSessionWindows", "SessionWindow", "SessionWindows", "session_window"),
+        "a process function with timers, key_by('shop').process(…): there are no session windows",
+    ),
+    **dict.fromkeys(("Time", "Duration"), "durations as texts, such as '1 min'"),
+    **dict.fromkeys(
+        ("MapFunction", "FilterFunction", "FlatMapFunction", "RichMapFunction"), "a plain function"
+    ),
+    "CoProcessFunction": "us.BroadcastProcessFunction, or union of the two streams",
+    "JoinFunction": "stream.join(dimension, on='shop')",
+}
 OF_A_STREAM: Final = {
     "where": "filter(us.col('n') > 3)",
     "withColumn": "with_columns(double=us.col('n') * 2)",
@@ -62,6 +115,7 @@ OF_A_STREAM: Final = {
 }
 OF_A_KEYED_STREAM: Final = {
     **dict.fromkeys(("sum", "count", "min", "max", "aggregate", "agg", "reduce", "mean", "avg"), _BY_KEY),
+    "key_by": "key_by once, with all of its columns: key_by('shop', 'day')",
     "map": "process(…) of a us.KeyedProcessFunction, or map before key_by",
     "filter": "filter before key_by",
     "select": "select before key_by",

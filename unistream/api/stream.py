@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -144,8 +144,11 @@ class DataStream(ResultMethods):
         every = {**{name: name for name in columns}, **computed}
         return self._project("select", every, keep=False, on_error=on_error)
 
-    def with_columns(self, *, on_error: OnError = "fail", **computed: str | Expression) -> DataStream:
+    def with_columns(
+        self, *unnamed: Never, on_error: OnError = "fail", **computed: str | Expression
+    ) -> DataStream:
         """Adds these columns, or replaces those of the same name. `on_error`: see `select`."""
+        check_all_named("with_columns", unnamed, "with_columns(double=us.col('n') * 2)")
         return self._project("with_columns", computed, keep=True, on_error=on_error)
 
     def _project(
@@ -332,7 +335,7 @@ class DataStream(ResultMethods):
             ConfigError: their columns differ.
         """
         for other in others:
-            self._builder.check_same(other._builder)
+            self._check_stream("union", other, "union(one, other)")
             mine, theirs = self.schema, other.schema
             if mine is None or theirs is None:
                 continue
@@ -379,7 +382,7 @@ class DataStream(ResultMethods):
             ConfigError: key columns that are unknown or of different types, columns of the same name on both
                 sides, or a dimension that never ends or has watermarks.
         """
-        self._builder.check_same(dimension._builder)
+        self._check_stream("join", dimension, "join(dimension, on='shop')")
         if how not in {kind.value for kind in JoinKind}:
             raise ConfigError(f"join: how={how!r} is not 'inner' or 'left'")
         pairs = _pairs(on)
@@ -543,6 +546,11 @@ class DataStream(ResultMethods):
     def _through(self, ports: Sequence[Port]) -> DataStream:
         return DataStream(self._builder, ports, self.schema)
 
+    def _check_stream(self, what: str, other: object, write: str) -> None:
+        if not isinstance(other, DataStream):
+            raise ConfigError(f"{what} takes streams without a key, not {other!r:.200}: write {write}")
+        self._builder.check_same(other._builder)
+
     def _node(self, what: str) -> StreamNode:
         if len(self._ports) != 1 or not self._ports[0].is_plain:
             raise ConfigError(f"{what}: this stream is a union or an exchange, not an operator")
@@ -565,6 +573,12 @@ def check_process(on_error: OnError, returns: pa.Schema | None) -> None:
             f"process: on_error={on_error!r} needs returns=, the columns that the function emits, so that a "
             "row that does not match them fails in its own call"
         )
+
+
+def check_all_named(what: str, unnamed: Sequence[object], write: str) -> None:
+    """Raises ConfigError if a column of the result has no name."""
+    if unnamed:
+        raise ConfigError(f"{what}: {unnamed[0]!s:.200} needs a name, as a keyword: write {write}")
 
 
 def _check_names_given(what: str, columns: Sequence[object]) -> None:

@@ -48,15 +48,22 @@ def face_of(package: str) -> Face:
     return Face(homes, exported)
 
 
-def lazy_face(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package whose names its stub lists."""
+def lazy_face(
+    package: str, hint: Callable[[str], str | None] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package whose names its stub lists.
+
+    Args:
+        package: Its name.
+        hint: What to write for a name that only other systems have, if it is known.
+    """
 
     def get(name: str) -> Any:
         if name == "__all__":
             return list(face_of(package).exported)
         home = None if name.startswith("__") else face_of(package).homes.get(name)
         if home is None:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}{_instead(name, names())}")
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{_instead(name)}")
         module, its_name = home
         value = _submodule(module, its_name) if module == package else _found(module, its_name)
         setattr(sys.modules[package], name, value)
@@ -66,14 +73,17 @@ def lazy_face(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str
         face = face_of(package)
         return sorted({*face.homes, *face.exported})
 
+    def _instead(name: str) -> str:
+        from difflib import get_close_matches
+
+        if name.startswith("_"):
+            return ""
+        if hint is not None and (written := hint(name)):
+            return f": write {written}"
+        close = get_close_matches(name, names(), n=1)
+        return f"; did you mean {close[0]!r}?" if close else ""
+
     return get, names
-
-
-def _instead(name: str, names: list[str]) -> str:
-    from difflib import get_close_matches
-
-    close = [] if name.startswith("_") else get_close_matches(name, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _found(module: str, name: str) -> Any:
