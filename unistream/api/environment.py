@@ -21,7 +21,15 @@ from unistream.api.graph import (
 from unistream.api.lineage import lineage_graph, read_by, written_by
 from unistream.api.pipeline import Pipeline, packed
 from unistream.api.sink_order import order_advice
-from unistream.api.sinks import check_new_lines, commit_advice, last_commits, sinks_of, without_line
+from unistream.api.sinks import (
+    check_does_something,
+    check_new_lines,
+    commit_advice,
+    dangling_advice,
+    last_commits,
+    sinks_of,
+    without_line,
+)
 from unistream.api.slots import SlotSharingGroup
 from unistream.api.sources import SourceMethods
 from unistream.base.config import (
@@ -227,10 +235,11 @@ class Environment(SourceMethods):
         writes a savepoint.
 
         Raises:
-            ConfigError: the pipeline cannot be bootstrapped.
+            ConfigError: the pipeline has sources alone, or cannot be bootstrapped.
             UserCodeError: Spark could not evaluate a DataFrame.
         """
         stream_graph, frames = self.stream_graph(name), Frames()
+        check_does_something(stream_graph)
         ordered = None if bootstrap is None else bootstrap.for_graph(stream_graph)
         self._resolved(stream_graph, ordered)  # an error costs no evaluation
         frames.stage(stream_graph)
@@ -276,7 +285,8 @@ class Environment(SourceMethods):
         )
 
     def explain(self) -> str:
-        """The job as text: its operators, which of them share a task (`->`), and its subtasks.
+        """The job as text: its operators, which of them share a task (`->`), its subtasks, and a warning
+        about streams that end in no sink.
 
         >>> import unistream as us
         >>> env = us.Environment()
@@ -303,7 +313,10 @@ class Environment(SourceMethods):
           stage 0: [1]: 1 task
         """
         resolved = self._resolve()
-        return graphs.explain(resolved, graphs.translate_resolved(resolved, self._config.to_dict())[0])
+        job = graphs.translate_resolved(resolved, self._config.to_dict())[0]
+        found = graphs.explain(resolved, job)
+        advice = dangling_advice(resolved.graph)
+        return found if advice is None else f"{found}\n\nwarning: {advice}"
 
     def explain_json(self) -> dict[str, Any]:
         """What `explain` shows, for programs: ``streamGraph`` and ``jobGraph`` as Flink shows them,
@@ -500,6 +513,7 @@ class Environment(SourceMethods):
         found = {
             "checkpointing_is_off": commit_advice(written) if is_off else None,
             "operators_without_uid": graphs.uid_advice(graph),
+            "rows_without_a_sink": dangling_advice(written),
             "rows_of_a_key_in_any_order": order_advice(written, self.parallelism),
         }
         return [(event, advice) for event, advice in found.items() if advice is not None]

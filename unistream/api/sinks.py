@@ -45,6 +45,7 @@ from unistream.port.sink import (
 )
 from unistream.port.source import DEAD_LETTERS_TAG
 
+ENDS_SHOWN: Final = 5  # in one sentence
 _REPLACE: Final[ContextVar[Callable[[Sink], Sink] | None]] = ContextVar("replace", default=None)
 
 
@@ -108,6 +109,28 @@ def commit_advice(graph: StreamGraph) -> str | None:
         f"with a savepoint, and after a failure {endless[0]!r} is read from its beginning; set "
         "execution.checkpointing.interval, such as '10 s'"
     )
+
+
+def dangling_advice(graph: StreamGraph) -> str | None:
+    """A warning about streams that end in no sink; None: all do."""
+    ends = [f"{n.name!r}" + (f" ({n.declared_at})" if n.declared_at else "") for n in graph.dangling()]
+    if not ends:
+        return None
+    more = f" and of {len(ends) - ENDS_SHOWN} more" if len(ends) > ENDS_SHOWN else ""
+    return (
+        f"the rows of {', '.join(ends[:ENDS_SHOWN])}{more} are dropped, as no sink takes them: end the "
+        "stream by .sink_to(…) or .print(), or leave it out"
+    )
+
+
+def check_does_something(graph: StreamGraph) -> None:
+    """Raises ConfigError: there is nothing but sources (Flink: no operators in the topology)."""
+    if all(node.source is not None for node in graph.nodes):
+        names = ", ".join(repr(node.name) for node in graph.nodes[:ENDS_SHOWN])
+        raise ConfigError(
+            f"the pipeline reads {names} and does nothing with the rows: add operators and a sink, such as "
+            ".sink_to(us.FileSink('lake/orders')) or .print()"
+        )
 
 
 def last_commits(graph: StreamGraph) -> list[tuple[str, LineCommit]]:

@@ -164,6 +164,11 @@ class StreamGraph:
             new = {edge.source for edge in self.edges if edge.target in new} - found
         return frozenset(found)
 
+    def dangling(self) -> list[StreamNode]:
+        """The nodes whose rows go nowhere: nobody reads an output of theirs, and they are of no sink."""
+        read = {edge.source for edge in self.edges}
+        return [node for node in self.nodes if node.id not in read and node.sink is None]
+
     def part(self, nodes: Collection[int]) -> tuple[StreamGraph, Mapping[int, int]]:
         """A graph of these nodes alone, with copies of them, and old id -> new one: they are in the same
         order."""
