@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
-from unistream.model.expression import Expression, Operand, Truth, literal
+from unistream.model.expression import Expression, Operand, Truth, computed, literal
 
 __all__ = ["Expression", "When", "col", "concat", "lit", "when"]
 
@@ -43,7 +43,7 @@ def concat(*texts: Expression | str) -> Expression:
         raise ConfigError("concat needs at least one text")
     every = [lit(text) for text in texts]
     joined = pc.binary_join_element_wise(*(one.arrow for one in every), pc.scalar(""))
-    return Expression(joined, f"concat({', '.join(one.text for one in every)})")
+    return computed(joined, f"concat({', '.join(one.text for one in every)})", *every)
 
 
 def when(condition: Truth, value: Operand | None) -> When:
@@ -72,8 +72,10 @@ class When:
         """`value` in all other rows; None: null."""
         chosen = lit(value)
         arrow, text = chosen.arrow, ""
+        parts = [chosen]
         for condition, one in reversed(self.cases):
-            holds = lit(condition)
-            arrow = pc.if_else(pc.coalesce(holds.arrow, pc.scalar(value=False)), lit(one).arrow, arrow)
-            text = f".when({holds.text}, {lit(one).text}){text}"
-        return Expression(arrow, f"{text[1:]}.otherwise({chosen.text})")
+            holds, taken = lit(condition), lit(one)
+            parts += [holds, taken]
+            arrow = pc.if_else(pc.coalesce(holds.arrow, pc.scalar(value=False)), taken.arrow, arrow)
+            text = f".when({holds.text}, {taken.text}){text}"
+        return computed(arrow, f"{text[1:]}.otherwise({chosen.text})", *parts)

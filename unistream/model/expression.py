@@ -14,7 +14,7 @@ import decimal
 import difflib
 import re
 from collections.abc import Callable, Collection, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 
 import pyarrow as pa
@@ -112,6 +112,7 @@ class Expression(metaclass=_NamesRemedy):
         arrow: An expression of `pyarrow.compute`, for what has no method here:
             ``us.Expression(pc.bit_wise_and(us.col("n").arrow, 3))``.
         text: How people read it; by default, as pyarrow shows it, without the options of functions.
+        numbers: Its parts that have to be numbers (`check_numbers`): those that it makes floats of.
 
     >>> from unistream import col
     >>> (col("delay") > 15) & ~(1 + col("n")).is_null()
@@ -120,6 +121,7 @@ class Expression(metaclass=_NamesRemedy):
 
     arrow: pc.Expression
     text: str = ""
+    numbers: tuple[Expression, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.arrow, pc.Expression):
@@ -181,7 +183,7 @@ class Expression(metaclass=_NamesRemedy):
         return _both("**", _power, other, self)
 
     def __neg__(self) -> Expression:
-        return Expression(pc.negate_checked(self.arrow), f"-{self.text}")
+        return computed(pc.negate_checked(self.arrow), f"-{self.text}", self)
 
     def __pos__(self) -> Expression:
         return self
@@ -196,7 +198,7 @@ class Expression(metaclass=_NamesRemedy):
     def round(self, digits: int = 0) -> Expression:
         """The number with this many digits behind the point; halves go away from zero, as in SQL."""
         rounded = pc.round(self.arrow, ndigits=digits, round_mode="half_towards_infinity")
-        return Expression(rounded, f"round({self.text}, {digits})")
+        return computed(rounded, f"round({self.text}, {digits})", self)
 
     # --- comparisons, and what is true -----------------------------------------------------------
 
@@ -237,7 +239,7 @@ class Expression(metaclass=_NamesRemedy):
         return _both("^", pc.xor, other, self)
 
     def __invert__(self) -> Expression:
-        return Expression(pc.invert(self.arrow), f"~{self.text}")
+        return computed(pc.invert(self.arrow), f"~{self.text}", self)
 
     def between(self, low: Operand, high: Operand) -> Expression:
         """True from `low` to `high`, both included."""
@@ -255,7 +257,7 @@ class Expression(metaclass=_NamesRemedy):
             raise ConfigError(
                 f"isin: {_shown(values)} are not values of one type: {_first_line(error)}"
             ) from None
-        return Expression(found, f"is_in({self.text}, {list(values)!r:.{SHOWN_CHARS}})")
+        return computed(found, f"is_in({self.text}, {list(values)!r:.{SHOWN_CHARS}})", self)
 
     is_in = isin
 
@@ -287,13 +289,13 @@ class Expression(metaclass=_NamesRemedy):
                 f"cast: {type!r:.{SHOWN_CHARS}} is no type, such as 'int64', 'float64', 'string', or "
                 f"pa.decimal128(10, 2): {_first_line(error)}"
             ) from None
-        return Expression(cast, f"cast({self.text}, {type})")
+        return computed(cast, f"cast({self.text}, {type})", self)
 
     def coalesce(self, *others: Operand) -> Expression:
         """The first that is not null: this value, or of `others`."""
         every = [self, *map(_operand, others)]
         text = ", ".join(one.text for one in every)
-        return Expression(pc.coalesce(*(one.arrow for one in every)), f"coalesce({text})")
+        return computed(pc.coalesce(*(one.arrow for one in every)), f"coalesce({text})", *every)
 
     def fill_null(self, value: Operand) -> Expression:
         """`value` where it is null."""
@@ -340,7 +342,9 @@ class Expression(metaclass=_NamesRemedy):
         is_from_end = length is not None and start < 0 <= start + length
         stop = None if length is None or is_from_end else start + length
         cut = pc.utf8_slice_codeunits(self.arrow, start=start, stop=stop)
-        return Expression(cut, f"substring({self.text}, {start}{'' if length is None else f', {length}'})")
+        return computed(
+            cut, f"substring({self.text}, {start}{'' if length is None else f', {length}'})", self
+        )
 
     # --- times -----------------------------------------------------------------------------------
 
@@ -382,7 +386,7 @@ class Expression(metaclass=_NamesRemedy):
             floored = pc.subtract(self.arrow, passed)
         else:
             floored = pc.floor_temporal(self.arrow, multiple=1, unit=unit)
-        return Expression(floored, f"floor_to({self.text}, {unit!r})")
+        return computed(floored, f"floor_to({self.text}, {unit!r})", self)
 
     # --- what has no value of a row --------------------------------------------------------------
 
@@ -425,12 +429,12 @@ class Expression(metaclass=_NamesRemedy):
             )
 
     def _called(self, name: str, function: Callable[[Any], Any]) -> Expression:
-        return Expression(function(self.arrow), f"{name}({self.text})")
+        return computed(function(self.arrow), f"{name}({self.text})", self)
 
     def _matched(self, name: str, function: Callable[..., Any], text: str) -> Expression:
         if not isinstance(text, str):
             raise ConfigError(f"{name} takes a text, not {_shown(text)}")
-        return Expression(function(self.arrow, pattern=text), f"{name}({self.text}, {text!r})")
+        return computed(function(self.arrow, pattern=text), f"{name}({self.text}, {text!r})", self)
 
 
 Operand: TypeAlias = (
@@ -464,6 +468,36 @@ def literal(value: Any) -> Expression:
     if isinstance(value, float):
         made = made.cast(pa.float64())
     return Expression(made, _name(value))
+
+
+def computed(arrow: pc.Expression, text: str, *parts: Expression) -> Expression:
+    """An expression that is made of others."""
+    return Expression(arrow, text, tuple(number for part in parts for number in part.numbers))
+
+
+def check_numbers(expression: Any, type_of: Callable[[pc.Expression], pa.DataType]) -> None:
+    """Raises TypeError: a part that is made a float is no number. Arrow would parse a text.
+
+    >>> check_numbers(literal("7") / 2, lambda _: pa.string())
+    Traceback (most recent call last):
+    TypeError: '7' is string, and no number: cast it first, .cast('float64')
+    """
+    for part in expression.numbers if isinstance(expression, Expression) else ():
+        kind = type_of(part.arrow)
+        if not _is_number(kind):
+            remedy = (
+                "write us.when(…, 1).otherwise(0)"
+                if pa.types.is_boolean(kind)
+                else "cast it first, .cast('float64')"
+            )
+            raise TypeError(f"{part.text:.{SHOWN_CHARS}} is {kind}, and no number: {remedy}")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_number(kind.value_type)
+    is_one = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
+    return any(found(kind) for found in is_one)
 
 
 def as_arrow(value: Any) -> Any:
@@ -517,7 +551,8 @@ def _both(sign: str, function: Callable[[Any, Any], Any], left: Any, right: Any)
                 ".is_valid() or .fill_null(0)"
             )
     one, other = _operand(left), _operand(right)
-    return Expression(function(one.arrow, other.arrow), f"({one.text} {sign} {other.text})")
+    made = computed(function(one.arrow, other.arrow), f"({one.text} {sign} {other.text})", one, other)
+    return replace(made, numbers=(*made.numbers, one, other)) if function in _OF_FLOATS else made
 
 
 def _operand(value: Any) -> Expression:
@@ -540,6 +575,9 @@ def _divided(one: pc.Expression, other: pc.Expression) -> pc.Expression:
 
 def _power(one: pc.Expression, other: pc.Expression) -> pc.Expression:
     return pc.power_checked(_as_float(one), _as_float(other))
+
+
+_OF_FLOATS: Final = (_divided, _power)
 
 
 def _as_float(one: pc.Expression) -> pc.Expression:

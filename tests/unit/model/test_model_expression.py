@@ -320,6 +320,7 @@ def test_an_attribute_of_others_names_ours(name: str, said: str) -> None:
         (c("t") + "x", "us.concat"),
         (c("t") * 2, "cast one"),
         (c("b") + 1, "us.when"),
+        (c("b") / 2, r"b is bool, and no number: write us\.when"),
         (c("d") * 2, "decimal.Decimal"),
         (c("nobody") + 1, "there is no column 'nobody'"),
         (c("i").lower(), "it is no text"),
@@ -336,6 +337,69 @@ def test_an_attribute_of_others_names_ours(name: str, said: str) -> None:
 def test_types_that_do_not_fit_are_said_with_a_remedy(expression: us.Expression, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         check_expressions(ROWS.schema, {"it": expression}, "select")
+
+
+NO_NUMBERS = {
+    "text": pa.string(),
+    "large text": pa.large_string(),
+    "text view": pa.string_view(),
+    "codes": pa.dictionary(pa.int32(), pa.string()),
+    "bytes": pa.binary(),
+    "bool": pa.bool_(),
+    "timestamp": pa.timestamp("ms", "UTC"),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "duration": pa.duration("ms"),
+    "list": pa.list_(pa.int64()),
+    "struct": pa.struct([("a", pa.int64())]),
+}
+ARITHMETIC = {
+    **{sign: SIGNS[sign][0] for sign in ("+", "-", "*", "//", "%")},
+    "/": operator.truediv,
+    "**": operator.pow,
+}
+OF_TIMES = {("duration", "*"), ("duration", "//")}
+
+
+@pytest.mark.parametrize("name", NO_NUMBERS)
+@pytest.mark.parametrize("sign", ARITHMETIC)
+def test_only_numbers_are_computed(sign: str, name: str) -> None:
+    """With a number on either side, and wherever it stands in an expression."""
+    schema = pa.schema([("x", NO_NUMBERS[name]), ("n", pa.int64())])
+    for number in (2, c("n")):
+        for made in (ARITHMETIC[sign](c("x"), number), ARITHMETIC[sign](number, c("x"))):
+            if (name, sign) in OF_TIMES and not (sign == "//" and str(made).endswith("x)")):
+                check_expressions(schema, {"it": made}, "select")
+                continue
+            with pytest.raises(ConfigError, match=r"it = .* cannot be computed: .*columns here: x "):
+                check_expressions(schema, {"it": made}, "select")
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        pytest.param(lambda one: -one, id="a sign"),
+        pytest.param(lambda one: ~(one > 1), id="not"),
+        pytest.param(lambda one: one.round(1), id="round"),
+        pytest.param(lambda one: one.isin([1.0]), id="isin"),
+        pytest.param(lambda one: one.cast("string").lower().substring(1).contains("5"), id="texts"),
+        pytest.param(lambda one: c("f").coalesce(one), id="coalesce"),
+        pytest.param(lambda one: us.concat(c("t"), one.cast("string")), id="concat"),
+        pytest.param(lambda one: us.when(c("b"), one).otherwise(1.0), id="when"),
+        pytest.param(lambda one: us.when(one > 1, 1).otherwise(2), id="a condition"),
+        pytest.param(lambda one: us.when(c("b"), 1.0).otherwise(one), id="otherwise"),
+        pytest.param(lambda one: one.is_null(), id="is_null"),
+        pytest.param(lambda one: (one + 1) / 2, id="again"),
+        pytest.param(lambda one: one.cast("timestamp[s]").floor_to("day"), id="times"),
+    ],
+)
+@pytest.mark.parametrize("divided", [c("t") / 2, 2 / c("t"), c("t") ** 2, c("i") / "2"])
+def test_a_text_in_a_division_is_refused_inside_of_anything(
+    around: Callable[[us.Expression], us.Expression], divided: us.Expression
+) -> None:
+    with pytest.raises(ConfigError, match=r"is string, and no number: cast it first, \.cast\('float64'\)"):
+        check_expressions(ROWS.schema, {"it": around(divided)}, "select")
+    check_expressions(ROWS.schema, {"it": c("t").cast("float64") / 2}, "select")
 
 
 def test_it_travels_and_cannot_be_changed() -> None:

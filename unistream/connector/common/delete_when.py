@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
-from unistream.model.expression import Expression, as_arrow, readable, why_not
+from unistream.model.expression import Expression, as_arrow, check_numbers, readable, why_not
 
 _COLUMN: Final = "holds"
 
@@ -31,9 +31,11 @@ def check_condition(delete_when: Expression | pc.Expression | None, schema: pa.S
     """Raises ConfigError: it cannot be computed for rows of these columns, or is not true or false."""
     if delete_when is None:
         return
+    rows = pa.RecordBatch.from_pylist([], schema=schema)
     try:
-        kind = values_of(delete_when, pa.RecordBatch.from_pylist([], schema=schema)).type
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
+        check_numbers(delete_when, lambda part: values_of(part, rows).type)
+        kind = values_of(delete_when, rows).type
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, TypeError) as error:
         raise ConfigError(
             f"delete_when={readable(delete_when)}: {why_not(error)}; columns here: {', '.join(schema.names)}"
         ) from error

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
-from unistream.model.expression import Expression, as_arrow, readable, why_not
+from unistream.model.expression import Expression, as_arrow, check_numbers, readable, why_not
 from unistream.operator.common import acero
 from unistream.operator.common.base import BaseOperator
 
@@ -55,17 +55,23 @@ def check_expressions(
     Raises:
         ConfigError: an unknown column, or types that do not match; `what` names the operation.
     """
+    rows = empty_rows(schema)
+
+    def type_of(arrow: pc.Expression) -> pa.DataType:
+        return Projection({"it": arrow}).evaluate(rows)["it"].type
+
     fields = []
     for name, expression in expressions.items():
         try:
-            array = Projection({name: as_arrow(expression)}).evaluate(empty_rows(schema))[name]
+            check_numbers(expression, type_of)
+            kind = type_of(as_arrow(expression))
             _check_for_each_row(as_arrow(expression), schema)
         except (pa.ArrowException, TypeError) as error:
             raise ConfigError(
                 f"{what}: {name} = {readable(expression)} cannot be computed: {why_not(error)}; "
                 f"columns here: {describe(schema)}"
             ) from None
-        fields.append(pa.field(name, array.type))
+        fields.append(pa.field(name, kind))
     return pa.schema(fields)
 
 
