@@ -11,11 +11,4 @@ from unistream.base.lazy_face import lazy_face
 
 __version__ = "0.1.0"
 
-
-def _of_other_systems(name: str) -> str | None:
-    from unistream.api.other_names import OF_THE_PACKAGE
-
-    return OF_THE_PACKAGE.get(name)
-
-
-__getattr__, __dir__ = lazy_face(__name__, _of_other_systems)
+__getattr__, __dir__ = lazy_face(__name__, other_names="unistream.api.other_names")

@@ -9,7 +9,7 @@ when it runs (as Scientific Python's SPEC 1 has it, with `lazy_loader`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any, Final, NamedTuple
@@ -49,13 +49,13 @@ def face_of(package: str) -> Face:
 
 
 def lazy_face(
-    package: str, hint: Callable[[str], str | None] | None = None
+    package: str, *, other_names: str | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package whose names its stub lists.
 
     Args:
         package: Its name.
-        hint: What to write for a name that only other systems have, if it is known.
+        other_names: Module whose `OF_THE_PACKAGE` says what to write for names that only other systems have.
     """
 
     def get(name: str) -> Any:
@@ -63,7 +63,7 @@ def lazy_face(
             return list(face_of(package).exported)
         home = None if name.startswith("__") else face_of(package).homes.get(name)
         if home is None:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}{_instead(name)}")
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{instead(name)}")
         module, its_name = home
         value = _submodule(module, its_name) if module == package else _found(module, its_name)
         setattr(sys.modules[package], name, value)
@@ -73,12 +73,15 @@ def lazy_face(
         face = face_of(package)
         return sorted({*face.homes, *face.exported})
 
-    def _instead(name: str) -> str:
+    def hints() -> Mapping[str, str]:
+        return import_module(other_names).OF_THE_PACKAGE if other_names else {}
+
+    def instead(name: str) -> str:
         from difflib import get_close_matches
 
         if name.startswith("_"):
             return ""
-        if hint is not None and (written := hint(name)):
+        if written := hints().get(name):
             return f": write {written}"
         close = get_close_matches(name, names(), n=1)
         return f"; did you mean {close[0]!r}?" if close else ""

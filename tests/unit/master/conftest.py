@@ -66,7 +66,7 @@ def request(graph_: JobGraph | None = None, **more: object) -> SubmitRequest:
 @dataclass
 class Cluster:
     """A dispatcher over scripted workers, real storage and a real database. `reach`: how its next leader
-    reaches the HA store."""
+    reaches the HA store; `url`: of a database that it shares, which is there."""
 
     root: Path
     workers: ScriptedWorkers = field(default_factory=ScriptedWorkers)
@@ -76,10 +76,12 @@ class Cluster:
     clock: Clock = field(default_factory=SystemClock)
     log_dir: str = ""
     places: ClusterPlaces = field(default_factory=ClusterPlaces)
+    url: str = ""
 
     def __post_init__(self) -> None:
-        self.url = f"sqlite:///{self.root / 'metadata.db'}"
-        create_database(self.url)
+        if not self.url:
+            self.url = f"sqlite:///{self.root / 'metadata.db'}"
+            create_database(self.url)
         self.artifacts = FsArtifactStore(str(self.root / "artifacts"))
         self.dispatcher = self.lead()
 

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.eventually import WAIT_S
+from tests.eventually import WAIT_S, eventually
+from tests.metadata_rows import create_database
 from tests.unit.master.database_file import take_away
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.walked import walked
 from unistream.base.errors import AlreadyEnded, ConfigError, CorruptSnapshot, NotFound
-from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId, VertexId
+from unistream.base.ids import AttemptId, CheckpointId, JobId, OperatorUid, TaskManagerId, VertexId
 from unistream.core.contract import SnapshotRequest
 from unistream.model import messages as msg
 from unistream.model.codec import decode_answer, decode_manifest
@@ -145,6 +146,29 @@ class TestRefusals:
         with pytest.raises(CorruptSnapshot):
             cluster.dispatcher.submit(submission(savepoint=path))
         assert len(cluster.dispatcher.jobs()) == 1
+
+    @pytest.mark.parametrize("where", ["this cluster", "another cluster"])
+    def test_a_savepoint_while_another_job_writes_there(
+        self, make_cluster: Make, submission: Make, job_graph: Make, tmp_path: Path, where: str
+    ) -> None:
+        """Whoever submits it: a command, a script, the REST API."""
+        url = f"sqlite:///{tmp_path / 'shared.db'}"
+        create_database(url)
+        cluster = make_cluster(workers=ScriptedWorkers(ends=False), url=url)
+        asked = cluster if where == "this cluster" else make_cluster(url=url)
+        graph = structs.replace(job_graph(), writes={OperatorUid("out"): ("file:///lake/orders",)})
+        job = cluster.dispatcher.submit(submission(graph))
+        eventually(lambda: cluster.store().job(job) is not None, "it is recorded", WAIT_S)
+        said = rf"job {job} \(numbers\) runs and writes file:///lake/orders, too.*unistream stop {job[:8]}"
+        with pytest.raises(ConfigError, match=said):
+            asked.dispatcher.submit(submission(graph, savepoint="/lake/savepoint-1"))
+        other = structs.replace(graph, writes={OperatorUid("out"): ("file:///lake/other",)})
+        with pytest.raises(ConfigError, match="savepoint-1"):
+            asked.dispatcher.submit(submission(other, savepoint="/lake/savepoint-1"))
+        cluster.dispatcher.cancel(job)
+        assert cluster.dispatcher.wait(job, WAIT_S)
+        with pytest.raises(ConfigError, match="savepoint-1"):
+            asked.dispatcher.submit(submission(graph, savepoint="/lake/savepoint-1"))
 
     def test_an_empty_artifact(self, make_cluster: Make, submission: Make) -> None:
         cluster = make_cluster()

@@ -21,7 +21,7 @@ from unistream.core import contract
 from unistream.core.job import vertices_named, with_parallelism
 from unistream.core.resource import heartbeat_terms
 from unistream.master.cluster.cluster_view import cluster_info
-from unistream.master.cluster.job_masters import JobAdmission, JobMasterRegistry, SharedEngine
+from unistream.master.cluster.job_masters import JobAdmission, JobMasterRegistry, SharedEngine, not_alone
 from unistream.master.cluster.job_views import JobViews
 from unistream.master.cluster.kept_jobs import KeptJobs
 from unistream.master.cluster.recovery import JobRecovery
@@ -29,9 +29,9 @@ from unistream.master.cluster.suspension import Suspension
 from unistream.master.cluster.worker_gateway import WorkerGateway
 from unistream.master.job import JobMaster, JobSetup, prepare, scheduler_of
 from unistream.master.service import ClusterServices, MasterPorts, ResourceManager, WorkerSettings
-from unistream.master.shown import ClusterInfo, EndedJobs, RecentPages
+from unistream.master.shown import ClusterInfo, EndedJobs, RecentPages, writer_elsewhere
 from unistream.master.store import RescaleAsked, UntilWritten, digest_of_widths
-from unistream.model.graph import shown
+from unistream.model.graph import JobGraph, shown
 from unistream.model.job_info import TaskManagerInfo
 from unistream.model.stored_job import ArtifactName, StoredJob
 from unistream.model.submission import SubmitRequest
@@ -133,8 +133,8 @@ class Dispatcher(JobViews):
                 self._recovery.resume(job)  # it was stored, and its user did not get to know
                 return job
             self._admission.check()
-            if request.alone:
-                self._jobs.check_alone(request.graph)
+            if request.alone or request.savepoint is not None:
+                self._check_alone(request.graph)
             setup = prepare(
                 request,
                 job=job,
@@ -264,6 +264,20 @@ class Dispatcher(JobViews):
         except Unreachable as error:
             logger.warning("event=metadata_not_asked job=%s reason=%r", job, str(error))
             return False
+
+    def _check_alone(self, graph: JobGraph) -> None:
+        """Raises ConfigError: a job of this cluster, or of one with the same database, writes there."""
+        self._jobs.check_alone(graph)
+        services = self._services
+        try:
+            now_ms = services.clock.wall_ms()
+            found = writer_elsewhere(services.metadata, now_ms, self._catalogue.cluster, graph.writes)
+        except Unreachable as error:
+            logger.warning("event=metadata_not_asked reason=%r", str(error))
+            return
+        if found is not None:
+            job, uri = found
+            raise not_alone(job.job, job.name, uri)
 
     def _answers_for(self, record: JobRecord) -> bool:
         """Whether a request that names this job has been done. Clusters for which a user has chosen one

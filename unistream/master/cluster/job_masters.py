@@ -11,6 +11,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId
 from unistream.core import contract
 from unistream.master.job import JobMaster
+from unistream.master.shown import written_by_both
 from unistream.model.graph import JobGraph
 from unistream.port.engine import BatchEngine
 
@@ -67,15 +68,18 @@ class JobMasterRegistry:
 
     def check_alone(self, graph: JobGraph) -> None:
         """Raises ConfigError: one of these jobs writes one of the same outputs, and has not ended."""
-        wanted = {(uid, uri) for uid, uris in graph.writes.items() for uri in uris}
         for job, master in self.running().items():
-            written = master.journal.graph
-            both = [uri for uid, uris in written.writes.items() for uri in uris if (uid, uri) in wanted]
-            if both:
-                raise ConfigError(
-                    f"job {job} ({written.name}) writes {both[0]}, and the submitted one is to be the only "
-                    "one that does; nothing was started"
-                )
+            uri = written_by_both(graph.writes, master.journal.graph.writes)
+            if uri is not None:
+                raise not_alone(job, master.journal.graph.name, uri)
+
+
+def not_alone(job: JobId, name: str, uri: str) -> ConfigError:
+    """The refusal of a job that another one, which has not ended, does not leave alone."""
+    return ConfigError(
+        f"job {job} ({name}) runs and writes {uri}, too, where two would write rows twice: stop it first, "
+        f"'unistream stop {job[:8]}' does it with a savepoint; nothing was started"
+    )
 
 
 class JobAdmission:

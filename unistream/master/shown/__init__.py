@@ -17,7 +17,14 @@ from unistream.master.shown.cluster_info import (
     versions,
     zookeeper_info,
 )
-from unistream.master.shown.ended_jobs import EndedJobs, RecentPages, read_ended, read_listed
+from unistream.master.shown.ended_jobs import (
+    EndedJobs,
+    RecentPages,
+    read_ended,
+    read_listed,
+    writer_elsewhere,
+    written_by_both,
+)
 from unistream.master.shown.exceptions import defect_failure, exception_info, named_task
 from unistream.master.shown.history import (
     RecordedJob,

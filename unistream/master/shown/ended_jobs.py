@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeVar
 
 from unistream.base.clock import Clock
 from unistream.base.errors import UnistreamError
-from unistream.base.ids import ClusterId, JobId
-from unistream.master.shown.history import summary_from_line, summary_of_result
+from unistream.base.ids import ClusterId, JobId, OperatorUid
+from unistream.master.shown.history import graph_of, summary_from_line, summary_of_result
 from unistream.model.job_info import TERMINAL_STATES, JobSummary
 from unistream.model.stored_job import StoredResult
 from unistream.port.metadata import MetadataStore
@@ -23,6 +23,9 @@ STORED_FRESH_MS: Final = 5_000  # up to 1,000 results are read one by one
 PAGES_KEPT_MAX: Final = 16  # each is made of a document of 1 MiB at most
 
 T = TypeVar("T")
+
+Writes = Mapping[OperatorUid, Sequence[str]]
+"""Uid of a sink -> URIs of its outputs."""
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +41,28 @@ def read_listed(store: MetadataStore, now_ms: int, own: ClusterId) -> list[JobSu
     clusters = {cluster.cluster: cluster for cluster in store.clusters() if cluster.cluster != own}
     lines = store.history(LISTED_MAX)
     return [summary_from_line(line, clusters.get(line.record.cluster), now_ms) for line in lines]
+
+
+def written_by_both(one: Writes, other: Writes) -> str | None:
+    """An output that sinks of one uid in both jobs write; None: there is none."""
+    wanted = {(uid, uri) for uid, uris in one.items() for uri in uris}
+    return next((uri for uid, uris in other.items() for uri in uris if (uid, uri) in wanted), None)
+
+
+def writer_elsewhere(
+    store: MetadataStore, now_ms: int, own: ClusterId, writes: Writes
+) -> tuple[JobSummary, str] | None:
+    """A job of another cluster that runs and writes one of these outputs, and which; None: there is none."""
+    if not writes:
+        return None
+    for job in read_listed(store, now_ms, own):
+        record = None if job.state in TERMINAL_STATES else store.job(job.job)
+        if record is None or record.cluster == own:
+            continue
+        uri = written_by_both(writes, graph_of(record).writes)
+        if uri is not None:
+            return job, uri
+    return None
 
 
 class RecentPages:
