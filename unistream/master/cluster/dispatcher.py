@@ -16,7 +16,7 @@ import msgspec
 
 from unistream.base.config import METADATA_URL, Configuration
 from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
-from unistream.base.ids import NO_CLUSTER, ClusterId, JobId, LeaderEpoch, job_of_request
+from unistream.base.ids import NO_CLUSTER, ClusterId, JobId, LeaderEpoch, LineageId, job_of_request
 from unistream.core import contract
 from unistream.core.job import vertices_named, with_parallelism
 from unistream.core.resource import heartbeat_terms
@@ -133,7 +133,7 @@ class Dispatcher(JobViews):
                 self._recovery.resume(job)  # it was stored, and its user did not get to know
                 return job
             self._admission.check()
-            if request.alone or request.savepoint is not None:
+            if request.alone:
                 self._check_alone(request.graph)
             setup = prepare(
                 request,
@@ -142,6 +142,8 @@ class Dispatcher(JobViews):
                 services=self._services,
                 epoch=self._ports.jobs.epoch,
             )
+            if request.savepoint is not None:
+                self._check_alone(request.graph, setup.lineage)
             stored = _stored(request, setup, self._ports.jobs.epoch)
             self._ports.jobs.add(stored, request.artifact, setup.start.restore, request.pipeline)
             self._start(setup)
@@ -265,13 +267,17 @@ class Dispatcher(JobViews):
             logger.warning("event=metadata_not_asked job=%s reason=%r", job, str(error))
             return False
 
-    def _check_alone(self, graph: JobGraph) -> None:
-        """Raises ConfigError: a job of this cluster, or of one with the same database, writes there."""
-        self._jobs.check_alone(graph)
+    def _check_alone(self, graph: JobGraph, lineage: LineageId | None = None) -> None:
+        """Raises ConfigError: a job of this cluster, or of one with the same database, writes there.
+
+        `lineage`: only jobs of this line are asked; others may write there, too, if the sink lets them."""
+        self._jobs.check_alone(graph, lineage)
         services = self._services
         try:
             now_ms = services.clock.wall_ms()
-            found = writer_elsewhere(services.metadata, now_ms, self._catalogue.cluster, graph.writes)
+            found = writer_elsewhere(
+                services.metadata, now_ms, self._catalogue.cluster, graph.writes, lineage
+            )
         except Unreachable as error:
             logger.warning("event=metadata_not_asked reason=%r", str(error))
             return

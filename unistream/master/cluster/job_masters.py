@@ -8,7 +8,7 @@ from typing import Final
 
 from unistream.base.clock import Clock
 from unistream.base.errors import ConfigError
-from unistream.base.ids import JobId
+from unistream.base.ids import JobId, LineageId
 from unistream.core import contract
 from unistream.master.job import JobMaster
 from unistream.master.shown import written_by_both
@@ -66,9 +66,12 @@ class JobMasterRegistry:
         graph = master.setup.graph
         return f"{graph.name}: {', '.join(vertex.name for vertex in graph.vertices)}"[:PURPOSE_CHARS_MAX]
 
-    def check_alone(self, graph: JobGraph) -> None:
-        """Raises ConfigError: one of these jobs writes one of the same outputs, and has not ended."""
+    def check_alone(self, graph: JobGraph, lineage: LineageId | None) -> None:
+        """Raises ConfigError: one of these jobs writes one of the same outputs, and has not ended. `lineage`:
+        only jobs of this line are asked; None: all."""
         for job, master in self.running().items():
+            if lineage is not None and master.setup.lineage != lineage:
+                continue
             uri = written_by_both(graph.writes, master.journal.graph.writes)
             if uri is not None:
                 raise not_alone(job, master.journal.graph.name, uri)

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from unistream.base.clock import Clock
 from unistream.base.errors import UnistreamError
-from unistream.base.ids import ClusterId, JobId, OperatorUid
+from unistream.base.ids import ClusterId, JobId, LineageId, OperatorUid
 from unistream.master.shown.history import graph_of, summary_from_line, summary_of_result
 from unistream.model.job_info import TERMINAL_STATES, JobSummary
 from unistream.model.stored_job import StoredResult
@@ -50,14 +50,15 @@ def written_by_both(one: Writes, other: Writes) -> str | None:
 
 
 def writer_elsewhere(
-    store: MetadataStore, now_ms: int, own: ClusterId, writes: Writes
+    store: MetadataStore, now_ms: int, own: ClusterId, writes: Writes, lineage: LineageId | None = None
 ) -> tuple[JobSummary, str] | None:
-    """A job of another cluster that runs and writes one of these outputs, and which; None: there is none."""
+    """A job of another cluster that runs and writes one of these outputs, and which; None: there is none.
+    `lineage`: only jobs of this line are asked."""
     if not writes:
         return None
     for job in read_listed(store, now_ms, own):
         record = None if job.state in TERMINAL_STATES else store.job(job.job)
-        if record is None or record.cluster == own:
+        if record is None or record.cluster == own or lineage not in (None, record.lineage):
             continue
         uri = written_by_both(writes, graph_of(record).writes)
         if uri is not None:
