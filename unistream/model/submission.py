@@ -27,7 +27,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
         given: Options of the command line, which are in `config`, too: another version of the job keeps them.
         alone: It is refused if a job that has not ended, of this cluster or of one with the same database,
             writes one of the same outputs, with a sink of the same uid. Jobs that a new leader is about to
-            recover are not asked. With a savepoint it is refused in any case if that is a job of the same line.
+            recover are not asked. With a savepoint it is refused in any case if that job is of the same line.
         pipeline: What the job was made of, for a replay of its dead letters; opaque as the artifact, and
             opened only by a process of its own. Empty: it has none, or its client has not sent it.
     """
