@@ -11,15 +11,13 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulation.found_by import known_first
-from tests.simulation.reached_by import AT_NIGHT, MASTERS, listed, seeds
+from tests.simulation.reached_by import MASTERS, listed, seeds
 from tests.support.masters.mutants import MUTANTS
 from tests.support.masters.run import run_seed
 from tests.support.mutants import plant
 
 HASHED = len(seeds(5, 20))
 SEEDS_MAX = len(seeds(400, 1_000))
-RARE = ("files-not-fenced",)
-"""Planted bugs that a night finds; this one took 983 seeds."""
 
 
 @pytest.mark.timeout(3_600)
@@ -32,7 +30,7 @@ def test_every_invariant_holds_with_several_masters_and_every_rare_branch_is_rea
     assert report.unreached(MASTERS.required) == []
 
 
-@pytest.mark.parametrize("name", [name for name in MUTANTS if AT_NIGHT or name not in RARE])
+@pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_bug_of_masters_is_found(name: str, record_property: Callable[[str, object], None]) -> None:
     with plant(MUTANTS[name]):
         for seed in known_first(name, (*listed(MASTERS.regressions), *range(SEEDS_MAX))):

@@ -16,6 +16,7 @@ REQUIRED_MARKS: Final = (
     "a client came back in the same session",
     "a connection to ZooKeeper broke, and a write was done",
     "a connection to ZooKeeper broke, and a write was not done",
+    "a former leader listed checkpoints",
     "a job was recovered by another leader",
     "a job was rescaled by hand",
     "a leader could not begin, and tried again",

@@ -118,6 +118,11 @@ def drowsy(faults: MasterFaults, random: Random) -> MasterFaults | None:
     )
 
 
+def undisturbed(faults: MasterFaults) -> MasterFaults:
+    """Nothing stops masters but what strikes them at a moment: storage and ZooKeeper are as slow."""
+    return replace(faults, kill_every_ms=0.0, pause_every_ms=0.0, stall=0.0)
+
+
 def lasting(scenario: Scenario) -> Scenario:
     """Jobs run, and take checkpoints, for as long as several such leaders are at work."""
     jobs = tuple(

@@ -5,6 +5,7 @@ When it begins and ends `client.embedded.contending` says, as for users.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from tests.support.masters.checkers import ContendedLives, Decisions, Election
@@ -59,9 +60,10 @@ class ContendedMaster(SimMaster):
         is_over: Nothing is left of it.
     """
 
-    def __init__(self, site: Site, machine: Machine, term: Term) -> None:
+    def __init__(self, site: Site, machine: Machine, term: Term, before_storage: Callable[[], None]) -> None:
         self._site = site
         self.machine = machine
+        self._before_storage = before_storage
         self.is_closing = False
         self.is_over = False
         self._store = term.store
@@ -105,7 +107,7 @@ class ContendedMaster(SimMaster):
     # --- ports ------------------------------------------------------------------------------------
 
     def _create_storage(self, epoch: LeaderEpoch) -> MasterStorage:
-        return UnfencedStorage(self._cluster.store, epoch, self._cluster.witness)
+        return UnfencedStorage(self._cluster.store, epoch, self._cluster.witness, self._before_storage)
 
     def _create_server(self, control: ControlHandler) -> SimServer:
         return SimServer(
@@ -139,17 +141,20 @@ class ContendedMaster(SimMaster):
 class Leaders:
     """The leaders of one process, which follow each other: `begin` and `on_failure` of `Contending`."""
 
-    def __init__(self, site: Site, machine: Machine, election: LeaderElection) -> None:
+    def __init__(
+        self, site: Site, machine: Machine, election: LeaderElection, before_storage: Callable[[], None]
+    ) -> None:
         self._site = site
         self._world = site.world
         self._machine = machine
         self._election = election
+        self._before_storage = before_storage
         self._last: ContendedMaster | None = None
 
     def begin(self, term: Term) -> ContendedMaster:
         """A master that recovers all jobs, and that others find."""
         self._check_last(term)
-        master = self._last = ContendedMaster(self._site, self._machine, term)
+        master = self._last = ContendedMaster(self._site, self._machine, term, self._before_storage)
         try:
             master.dispatcher.recover()
             self._site.led_by(master)

@@ -7,7 +7,7 @@ the swarm draws a kind of moment for some runs, and how probably, and how soon a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, Protocol
 
@@ -44,6 +44,8 @@ class Strikes:
         within_ms: The longest time until that.
         kind: The method of `Target` that is called.
         lasts: The shortest and the longest time of a fault that ends by itself, in session timeouts.
+        most: How many faults there are at most.
+        then: What is drawn once those have happened.
     """
 
     moment: str
@@ -51,9 +53,28 @@ class Strikes:
     within_ms: float
     kind: str
     lasts: tuple[float, float]
+    most: int = STRIKES_MAX
+    then: Strikes | None = None
 
     def text(self) -> str:
-        return f"{self.kind} up to {self.within_ms:.0f} ms after {self.moment}, with p {self.chance:.2f}"
+        text = f"{self.kind} up to {self.within_ms:.0f} ms after {self.moment}, with p {self.chance:.2f}"
+        return text if self.then is None else f"{text}, then {self.then.text()}"
+
+
+STANDS: Final = Strikes(moment=RECOVERS, chance=0.5, within_ms=30, kind="stand_still", lasts=(3.0, 7.0))
+LISTS_LATE: Final = Strikes(
+    moment="attempts",
+    chance=1.0,
+    within_ms=3_000,
+    kind="kill",
+    lasts=(0.0, 0.0),
+    most=1,
+    then=Strikes(moment=RECOVERS, chance=1.0, within_ms=3, kind="stand_at_storage", lasts=(2.5, 4.5), most=1),
+)
+"""The second leader lists what never counted when the third one, which nothing strikes, has begun a
+checkpoint, and has yet to complete it."""
+SLEEPS_SOON: Final = Strikes(moment="attempts", chance=0.5, within_ms=1_000, kind="stop", lasts=(3.0, 7.0))
+SLEEPS: Final = replace(SLEEPS_SOON, within_ms=3_000)
 
 
 def draw_strikes(random: Random) -> Strikes | None:
@@ -82,21 +103,7 @@ def strikes_after_rescales(random: Random) -> Strikes:
 
 def drowsy_strikes(random: Random) -> Strikes:
     """Those of a run whose leaders stand still for long: while they begin, or once they have jobs again."""
-    moment, within_ms, kind = random.choice(
-        (
-            (RECOVERS, 30, "stand_still"),
-            (RECOVERS, 30, "stand_still"),
-            ("attempts", 1_000, "stop"),
-            ("attempts", 3_000, "stop"),
-        )
-    )
-    return Strikes(
-        moment=moment,
-        chance=0.5,
-        within_ms=within_ms,
-        kind=kind,
-        lasts=(3.0, 7.0),
-    )
+    return random.choice((STANDS, LISTS_LATE, LISTS_LATE, SLEEPS_SOON, SLEEPS))
 
 
 class Target(Protocol):
@@ -117,6 +124,10 @@ class Target(Protocol):
         """The process is stopped before the next request of its jobs to ZooKeeper, and their thread goes on
         as the last one."""
 
+    def stand_at_storage(self, for_ms: float) -> None:
+        """The same before it next lists or removes checkpoints: a read of ZooKeeper that takes so long fails,
+        and its leader gives up; what comes between two of them does not."""
+
 
 class Moments:
     """Those of one run.
@@ -130,11 +141,14 @@ class Moments:
         self, world: World, drawn: Strikes | None, leading: Callable[[], Target | None], timeout_ms: int
     ) -> None:
         self._world = world
-        self._drawn = drawn
         self._leading = leading
         self._timeout_ms = timeout_ms
-        self._left = STRIKES_MAX
         self._is_over = False
+        self._draw(drawn)
+
+    def _draw(self, drawn: Strikes | None) -> None:
+        self._drawn = drawn
+        self._left = 0 if drawn is None else drawn.most
 
     def end(self) -> None:
         """The world is healed."""
@@ -155,6 +169,8 @@ class Moments:
         if self._is_over or not victim.is_up:
             return
         self._world.sometimes("a leader was struck at a chosen moment")
+        if not self._left and drawn.then is not None:
+            self._draw(drawn.then)
         for_ms = self._world.between(*drawn.lasts) * self._timeout_ms
         match drawn.kind:
             case "kill":
@@ -165,5 +181,7 @@ class Moments:
                 victim.cut(for_ms)
             case "stand_still":
                 victim.stand_still(for_ms)
+            case "stand_at_storage":
+                victim.stand_at_storage(for_ms)
             case _:
                 victim.disconnect()

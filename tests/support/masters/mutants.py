@@ -20,6 +20,7 @@ from unistream.core.leadership.machine import LeadershipMachine
 from unistream.ha.zookeeper.election import ZooKeeperElection
 from unistream.ha.zookeeper.fence import Fence
 from unistream.ha.zookeeper.queue import ElectionQueue
+from unistream.master.cluster import recovery
 from unistream.master.job.durable_requests import DurableRequests
 from unistream.master.job.job_master import JobMaster
 from unistream.master.store.job_store import JOBS, JobStore, SnapshotPointers
@@ -27,6 +28,7 @@ from unistream.master.store.leadership import Leadership
 from unistream.model.stored_job import StoredRequest
 from unistream.port.ha import LeaderInfo
 from unistream.port.metadata import CommitRecord
+from unistream.port.storage import CheckpointStorage
 from unistream.testing.sim.world import Process
 
 # --- who leads --------------------------------------------------------------------------------------
@@ -227,6 +229,16 @@ def _files_not_fenced() -> list[Patch]:
     return [(SnapshotPointers, "check", lambda _self: None)]
 
 
+def _listed_too_late() -> list[Patch]:
+    original = recovery.remove_unpointed
+
+    def remove(storage: CheckpointStorage, job: JobId, snapshots: Any) -> None:
+        snapshots._ha.check()
+        original(storage, job, snapshots)
+
+    return [(recovery, "remove_unpointed", remove), (SnapshotPointers, "check", lambda _self: None)]
+
+
 def _parallelism_forgotten() -> list[Patch]:
     return [(JobStore, "change", lambda _self, _job: None)]
 
@@ -287,6 +299,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "files-not-fenced": Mutant(
         "an old leader removes the files of a checkpoint that the new one has begun", _files_not_fenced
+    ),
+    "listed-too-late": Mutant(
+        "a leader lists what never counted once it has made sure that it leads", _listed_too_late
     ),
     "parallelism-forgotten": Mutant(
         "a new leader runs a job at the parallelism of its submission", _parallelism_forgotten

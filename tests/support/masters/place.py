@@ -42,7 +42,7 @@ class Place:
         self._resumes = 0
         self._cuts = 0
         self._is_running = False
-        self._stands_ms = 0.0
+        self._stands_ms = self._stands_at_storage_ms = 0.0
         self.machine = Machine("nobody", self._world, rate)
         self.machine.kill()
 
@@ -64,13 +64,13 @@ class Place:
     def boot(self) -> None:
         self._starts += 1
         self._is_running = False
-        self._stands_ms = 0.0
+        self._stands_ms = self._stands_at_storage_ms = 0.0
         run, name = self._run, f"master{self._number}.{self._starts}"
         machine = self.machine = Machine(name, self._world, self._rate)
         self._world.log(f"{self} starts")
         self._connection = Connection(run.ensemble, machine, run.timeout_ms)
         self._election = WatchedElection(run, machine, ZooKeeperElection(SETTINGS, self._ports(machine)))
-        leaders = Leaders(run, machine, self._election)
+        leaders = Leaders(run, machine, self._election, self._before_storage)
         loop = MachineLoop(self._world, machine, "jobs", BEGINS_MS)
         self._contending = Contending(self._election, leaders.begin, leaders.fail, loop)
         machine.threads["main"].run(self._start)
@@ -137,12 +137,23 @@ class Place:
     def stand_still(self, for_ms: float) -> None:
         self._stands_ms = for_ms
 
+    def stand_at_storage(self, for_ms: float) -> None:
+        self._stands_at_storage_ms = for_ms
+
     def _before_request(self, thread: Thread) -> None:
         for_ms = self._stands_ms
         if not for_ms or thread is not self.machine.threads["jobs"]:
             self._run.chaos.stall(thread)
             return
         self._stands_ms = 0.0
+        self._stand(thread, for_ms)
+
+    def _before_storage(self) -> None:
+        for_ms, self._stands_at_storage_ms = self._stands_at_storage_ms, 0.0
+        if for_ms:
+            self._stand(self.machine.current, for_ms)
+
+    def _stand(self, thread: Thread, for_ms: float) -> None:
         self._world.log(f"FAULT {thread.name} stands still for {for_ms:.0f} ms")
         self.stop(for_ms * self._world.between(0.6, 0.95))
         thread.block(lambda: self._run.is_healed, for_ms)
@@ -180,7 +191,7 @@ class Place:
         """Nothing is wrong with it any more."""
         self._cuts += 1
         self._resumes += 1
-        self._stands_ms = 0.0
+        self._stands_ms = self._stands_at_storage_ms = 0.0
         if self.is_up:
             self._connection.is_cut = False
             self.machine.go_on()

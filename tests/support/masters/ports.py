@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from tests.support.masters.checkers import Decisions
-from unistream.base.ids import TaskManagerId
+from unistream.base.ids import JobId, LeaderEpoch, TaskManagerId
 from unistream.master.service.senders import OnOutcome, OutgoingMessage
 from unistream.model.messages import ToTaskManager
 from unistream.testing.sim.network import SimSenders
 from unistream.testing.sim.shells import IO, SimLoop, SimPool
-from unistream.testing.sim.store import MasterStorage, SimStore
+from unistream.testing.sim.store import MasterStorage, SimStore, Witness
 from unistream.testing.sim.world import Process, World
 
 E = TypeVar("E")
@@ -131,7 +131,27 @@ class DeferredPool(SimPool):
 
 class UnfencedStorage(MasterStorage):
     """The storage of checkpoints knows no leaders: an old one can write files there, and nothing points to
-    them."""
+    them.
+
+    Args:
+        before: Called before checkpoints are listed or removed; may take long.
+    """
+
+    def __init__(
+        self, store: SimStore, epoch: LeaderEpoch, witness: Witness, before: Callable[[], None]
+    ) -> None:
+        super().__init__(store, epoch, witness)
+        self._before = before
 
     def check_epoch(self) -> None:
         """No fence."""
+
+    def directories(self, job: JobId) -> Sequence[str]:
+        self._before()
+        if self._epoch < self._store.epoch:
+            self._store.world.sometimes("a former leader listed checkpoints")
+        return super().directories(job)
+
+    def discard(self, directory: str, shared: Sequence[str] = ()) -> None:
+        self._before()
+        super().discard(directory, shared)

@@ -20,10 +20,12 @@ from tests.support.masters.faults import (
     draw_master_faults,
     drowsy,
     lasting,
+    undisturbed,
 )
 from tests.support.masters.leader import ContendedMaster
 from tests.support.masters.moments import (
     GRANTED,
+    LISTS_LATE,
     RECOVERS,
     Moments,
     Strikes,
@@ -97,6 +99,8 @@ class ContendedRun(SimRun):
         if faults_of_masters is not None:
             self.faults_of_masters, self.timeout_ms = faults_of_masters, 1_200
             self._strikes = drowsy_strikes(random)
+            if self._strikes is LISTS_LATE:
+                self.faults_of_masters = undisturbed(self.faults_of_masters)
             scenario, faults = lasting(scenario), Faults(store_slow_ms=random.uniform(200, 1_000))
         scenario = replace(scenario, faults=faults, bundle=bundle_of(self.world.seed))
         random = Random(f"requests of {self.world.seed}")
