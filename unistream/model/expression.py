@@ -28,6 +28,7 @@ TimeUnit: TypeAlias = Literal[
 TIME_UNITS: Final = TimeUnit.__args__  # type: ignore[attr-defined]  # pyright: ignore
 _WITHIN_A_DAY: Final = TIME_UNITS[TIME_UNITS.index("hour") :]
 SHOWN_CHARS: Final = 200  # of a value in a message
+_ZEROS: Final = pa.array([0.0, -0.0])
 _NO_KERNEL: Final = re.compile(r"Function '(\w+)' has no kernel matching input types \((.*)\)")
 _NO_COLUMN: Final = re.compile(r"No match for FieldRef\.Name\((.*)\) in ")
 _HINTS: Final = (  # function, types of its arguments
@@ -112,7 +113,7 @@ class Expression(metaclass=_NamesRemedy):
         arrow: An expression of `pyarrow.compute`, for what has no method here:
             ``us.Expression(pc.bit_wise_and(us.col("n").arrow, 3))``.
         text: How people read it; by default, as pyarrow shows it, without the options of functions.
-        numbers: Its parts that have to be numbers (`check_numbers`): those that it makes floats of.
+        checks: What has to hold of the types of its parts, which Arrow casts instead (`check_types`).
 
     >>> from unistream import col
     >>> (col("delay") > 15) & ~(1 + col("n")).is_null()
@@ -121,7 +122,7 @@ class Expression(metaclass=_NamesRemedy):
 
     arrow: pc.Expression
     text: str = ""
-    numbers: tuple[Expression, ...] = ()
+    checks: tuple[TypeCheck, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.arrow, pc.Expression):
@@ -246,20 +247,29 @@ class Expression(metaclass=_NamesRemedy):
         return (self >= low) & (self <= high)
 
     def isin(self, values: Collection[object]) -> Expression:
-        """True where the value is one of these, false where it is not; as in Python, null is one of them if
-        None is among them, and is not otherwise."""
+        """True where the value equals one of these, false where it does not; so -0.0 is one of [0.0], and NaN
+        of none. As in Python, null is one of them if None is among them, and is not otherwise."""
         if isinstance(values, str | bytes) or not isinstance(values, Collection | pa.Array):
             raise ConfigError(f"isin takes several values, such as [1, 2], not {_shown(values)}")
         try:
             among = values if isinstance(values, pa.Array) else pa.array(list(values))
-            found = self._is_null_or_none_of(among) if among.type == pa.null() else self.arrow.isin(among)
+            found = self._is_null_or_none_of(among) if among.type == pa.null() else self._is_one_of(among)
         except (pa.ArrowException, OverflowError) as error:
             raise ConfigError(
                 f"isin: {_shown(values)} are not values of one type: {_first_line(error)}"
             ) from None
-        return computed(found, f"is_in({self.text}, {list(values)!r:.{SHOWN_CHARS}})", self)
+        made = computed(found, f"is_in({self.text}, {list(values)!r:.{SHOWN_CHARS}})", self)
+        given = among.drop_null()
+        return replace(made, checks=(*made.checks, TypeCheck(self, given[0]))) if len(given) else made
 
     is_in = isin
+
+    def _is_one_of(self, among: pa.Array) -> pc.Expression:
+        """Arrow looks floats up by their bits, also those that integers are next to a column of floats."""
+        found = self.arrow.isin(with_both_zeros(among))
+        if not pa.types.is_floating(among.type) and is_number(among.type) and _has_zero(among):
+            return found | self.arrow.isin(_ZEROS)
+        return found
 
     def _is_null_or_none_of(self, nulls: pa.Array) -> pc.Expression:
         """Arrow looks values up only among those of their type, which an empty list does not have."""
@@ -470,32 +480,67 @@ def literal(value: Any) -> Expression:
     return Expression(made, _name(value))
 
 
+def with_both_zeros(values: pa.Array) -> pa.Array:
+    """The values among which Arrow finds those that equal one of `values`: -0.0 equals 0.0, NaN nothing.
+
+    >>> with_both_zeros(pa.array([1.0, -0.0, float("nan")])).to_pylist()
+    [1.0, -0.0, 0.0, -0.0]
+    """
+    if not pa.types.is_floating(values.type):
+        return values
+    known = values.filter(pc.fill_null(pc.invert(pc.is_nan(values)), fill_value=True))
+    return pa.concat_arrays([known, _ZEROS.cast(known.type)]) if _has_zero(known) else known
+
+
+def _has_zero(numbers: pa.Array) -> bool:
+    return bool(pc.any(pc.equal(numbers, pa.scalar(0, numbers.type))).as_py())
+
+
 def computed(arrow: pc.Expression, text: str, *parts: Expression) -> Expression:
     """An expression that is made of others."""
-    return Expression(arrow, text, tuple(number for part in parts for number in part.numbers))
+    return Expression(arrow, text, tuple(check for part in parts for check in part.checks))
 
 
-def check_numbers(expression: Any, type_of: Callable[[pc.Expression], pa.DataType]) -> None:
-    """Raises TypeError: a part that is made a float is no number. Arrow would parse a text.
+@dataclass(frozen=True, slots=True)
+class TypeCheck:
+    """A part of an expression that has to be a number; or comparable with `value`, if that is given."""
 
-    >>> check_numbers(literal("7") / 2, lambda _: pa.string())
+    part: Expression
+    value: pa.Scalar[Any] | None = None
+
+    def check(self, type_of: Callable[[pc.Expression], pa.DataType]) -> None:
+        """Raises TypeError, or as Arrow."""
+        kind = type_of(self.part.arrow)
+        if is_number(kind) and (self.value is None or is_number(self.value.type)):
+            return
+        if self.value is not None:
+            type_of(pc.equal(self.part.arrow, self.value))
+            return
+        remedy = "cast it first, .cast('float64')"
+        if pa.types.is_boolean(kind):
+            remedy = "write us.when(…, 1).otherwise(0)"
+        raise TypeError(f"{self.part.text:.{SHOWN_CHARS}} is {kind}, and no number: {remedy}")
+
+
+def check_types(expression: Any, type_of: Callable[[pc.Expression], pa.DataType]) -> None:
+    """Checks what Arrow would cast in silence: a text next to a number, or true for 1.
+
+    Raises:
+        TypeError: a part that is made a float is no number.
+        pa.ArrowException: a part is no type of the values among which it is looked up.
+
+    >>> check_types(literal("7") / 2, lambda _: pa.string())
     Traceback (most recent call last):
     TypeError: '7' is string, and no number: cast it first, .cast('float64')
     """
-    for part in expression.numbers if isinstance(expression, Expression) else ():
-        kind = type_of(part.arrow)
-        if not _is_number(kind):
-            remedy = (
-                "write us.when(…, 1).otherwise(0)"
-                if pa.types.is_boolean(kind)
-                else "cast it first, .cast('float64')"
-            )
-            raise TypeError(f"{part.text:.{SHOWN_CHARS}} is {kind}, and no number: {remedy}")
+    for one in expression.checks if isinstance(expression, Expression) else ():
+        one.check(type_of)
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def is_number(kind: pa.DataType) -> bool:
+    """Whether values of this type are computed."""
     if pa.types.is_dictionary(kind):
-        return _is_number(kind.value_type)
+        return is_number(kind.value_type)
     is_one = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
     return any(found(kind) for found in is_one)
 
@@ -552,7 +597,9 @@ def _both(sign: str, function: Callable[[Any, Any], Any], left: Any, right: Any)
             )
     one, other = _operand(left), _operand(right)
     made = computed(function(one.arrow, other.arrow), f"({one.text} {sign} {other.text})", one, other)
-    return replace(made, numbers=(*made.numbers, one, other)) if function in _OF_FLOATS else made
+    if function not in _OF_FLOATS:
+        return made
+    return replace(made, checks=(*made.checks, TypeCheck(one), TypeCheck(other)))
 
 
 def _operand(value: Any) -> Expression:

@@ -35,6 +35,7 @@ ROWS = pa.record_batch(
         "at": pa.array([NOON, NOON + dt.timedelta(microseconds=1), None, NOON], pa.timestamp("us", "UTC")),
         "local": pa.array([NOON, NOON, None, NOON + dt.timedelta(days=1)], pa.timestamp("us")),
         "m": pa.array([Decimal("1.10"), Decimal("2.00"), None, Decimal("-1.00")], pa.decimal128(12, 2)),
+        "z": pa.array([0.0, -0.0, 1.0, None]),
     }
 )
 SELECTIONS = [
@@ -57,6 +58,8 @@ SELECTIONS = [
     pytest.param([("f", ">", -1)], [0, 3], id="a float with an int; NaN is not greater"),
     pytest.param([("f", "!=", 1.5)], [1, 3], id="NaN is unequal"),
     pytest.param([("f", "not in", [1.5])], [1, 3], id="NaN is none of several"),
+    pytest.param([("z", "in", [0.0])], [0, 1], id="-0.0 is one of 0.0"),
+    pytest.param([("z", "not in", [-0.0])], [2], id="0.0 is one of -0.0"),
     pytest.param([("s", ">", "b")], [3], id="text in the order of UTF-8"),
     pytest.param([("b", "=", True)], [0, 3], id="a boolean"),
     pytest.param([("d", ">=", dt.date(2026, 1, 1))], [0, 1], id="a date"),

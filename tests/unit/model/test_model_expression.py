@@ -197,6 +197,38 @@ def test_what_differs_from_sql(expression: Any, wanted: list[object] | None) -> 
     assert pa.types.is_date(found.type) if wanted is None else plain(found) == wanted
 
 
+ZEROS = [0.0, -0.0, NAN, -NAN, None, 1.0]
+KINDS = [pa.float64(), pa.float32(), pa.int64(), pa.int8(), pa.decimal128(9, 2)]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize(
+    "among",
+    [
+        pytest.param([0.0], id="0.0"),
+        pytest.param([-0.0], id="-0.0"),
+        pytest.param([0], id="an integer"),
+        pytest.param([0, 1], id="integers"),
+        pytest.param([1, None], id="null"),
+        pytest.param([0, None], id="zero and null"),
+        pytest.param([NAN], id="NaN"),
+        pytest.param([1.0, NAN, -0.0, None], id="all"),
+        pytest.param([D("0.00"), D("1.00")], id="decimals"),
+    ],
+)
+def test_to_be_one_of_several_is_to_equal_one_of_them(kind: pa.DataType, among: list[Any]) -> None:
+    is_float = pa.types.is_floating(kind)
+    given = [one for one in ZEROS if is_float or one is None or not math.isnan(one)]
+    if not is_float and any(isinstance(one, float) and math.isnan(one) for one in among):
+        return
+    rows = pa.table(
+        {"x": pa.array(given if is_float else [None if v is None else int(v) for v in given], kind)}
+    )
+    equal = [None in among if v is None else any(v == one for one in among if one is not None) for v in given]
+    assert computed(c("x").isin(among), rows).to_pylist() == equal
+    assert computed(~c("x").isin(pa.array(among)), rows).to_pylist() == [not one for one in equal]
+
+
 def test_an_hour_that_comes_twice_has_two_beginnings() -> None:
     utc = ["2024-10-26 23:59:59", "2024-10-27 00:30:31", "2024-10-27 01:30:31", "1969-12-31 22:59:59"]
     times = pa.array(utc).cast(pa.timestamp("us")).cast(pa.timestamp("us", "Europe/Berlin"))
@@ -326,6 +358,13 @@ def test_an_attribute_of_others_names_ours(name: str, said: str) -> None:
         (c("i").lower(), "it is no text"),
         (c("ts") > "2024-01-01", "with a datetime"),
         (c("ts") > 5, "not with a number"),
+        (c("i").isin(["7"]), "cast one of them"),
+        (c("f").isin(["7"]), "cast one of them"),
+        (c("t").isin([7]), "cast one of them"),
+        (c("b").isin([1]), "no 'equal' of bool"),
+        (c("i").isin([True]), "no 'equal' of int64, bool"),
+        (c("ts").isin([5]), "not with a number"),
+        (~(c("i").isin(["7"]) | c("b")), "cast one of them"),
         (c("i") == "7", "cast one of them"),
         (c("t").year(), "cast it first"),
         (us.concat(c("t"), c("i")), "'string'"),

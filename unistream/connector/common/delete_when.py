@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
-from unistream.model.expression import Expression, as_arrow, check_numbers, readable, why_not
+from unistream.model.expression import Expression, as_arrow, check_types, readable, why_not
 
 _COLUMN: Final = "holds"
 
@@ -33,7 +33,7 @@ def check_condition(delete_when: Expression | pc.Expression | None, schema: pa.S
         return
     rows = pa.RecordBatch.from_pylist([], schema=schema)
     try:
-        check_numbers(delete_when, lambda part: values_of(part, rows).type)
+        check_types(delete_when, lambda part: values_of(part, rows).type)
         kind = values_of(delete_when, rows).type
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, TypeError) as error:
         raise ConfigError(

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
+from unistream.model.expression import with_both_zeros
 
 _COMPARED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "=": pc.equal,
@@ -262,7 +263,7 @@ def _mask(term: FilterTerm, records: pa.RecordBatch) -> pa.Array:
             return column.is_valid()
         case "in" | "not in":
             values = pa.array([_exact(value, term.kind) for value in term.values], term.kind)
-            found = pc.is_in(column, value_set=values)
+            found = pc.is_in(column, value_set=with_both_zeros(values))
             return found if term.op == "in" else pc.and_(pc.invert(found), column.is_valid())
         case op:
             return _COMPARED[op](column, arrow_scalar(term.values[0], term.kind))

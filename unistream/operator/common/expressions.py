@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
-from unistream.model.expression import Expression, as_arrow, check_numbers, readable, why_not
+from unistream.model.expression import Expression, as_arrow, check_types, readable, why_not
 from unistream.operator.common import acero
 from unistream.operator.common.base import BaseOperator
 
@@ -63,7 +63,7 @@ def check_expressions(
     fields = []
     for name, expression in expressions.items():
         try:
-            check_numbers(expression, type_of)
+            check_types(expression, type_of)
             kind = type_of(as_arrow(expression))
             _check_for_each_row(as_arrow(expression), schema)
         except (pa.ArrowException, TypeError) as error:
