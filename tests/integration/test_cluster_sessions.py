@@ -244,7 +244,7 @@ def test_a_run_that_is_interrupted_twice_keeps_its_checkpoints(start: Start, tmp
     code = run.end(signal.SIGINT)
     assert code == 130
     run.assert_nothing_is_left()
-    assert f"suspending job {job}" in run.err
+    assert f"suspending job {job}; a second Ctrl-C does not wait for its tasks" in run.err
     assert "Traceback" not in run.err
     assert list((tmp_path / "home" / "runs").rglob(f"{job}/chk-*/_metadata"))
 

@@ -68,7 +68,10 @@ def start(
             if cluster.failure is not None:
                 raise cluster.failure
             if not as_json:
-                console().print("shutting down: running jobs are suspended and keep their checkpoints")
+                console().print(
+                    "shutting down: running jobs are suspended and keep their checkpoints; a second "
+                    "Ctrl-C does not wait for their tasks"
+                )
         if ending.exit_code:
             raise typer.Exit(ending.exit_code)
 

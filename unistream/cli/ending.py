@@ -20,6 +20,7 @@ from typing import Final, Self
 from unistream.cli.errors import complain
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+SECOND_ENDS: Final = "a second Ctrl-C does not wait for its tasks"
 AT_ONCE_S: Final = 1.5  # from the second signal to the end of the process
 
 

@@ -16,7 +16,7 @@ from unistream.base.config import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, Unreachable
 from unistream.base.extras import require
 from unistream.base.targets import Target, known_target
-from unistream.cli.ending import SIGNALS, StopSignals
+from unistream.cli.ending import SECOND_ENDS, SIGNALS, StopSignals
 from unistream.cli.errors import INTERRUPTED, JOB_FAILED, complain, log_to_stderr, report
 from unistream.cli.jobs import absolute
 from unistream.cli.load import load_function
@@ -247,7 +247,7 @@ def _wait_as_owner(client: JobClient, *, shows: bool) -> JobResult:
         try:
             return _wait(client, noticed, shows=shows)
         except _Ended as ended:
-            complain(f"{ended}; suspending job {client.job_id}")
+            complain(f"{ended}; suspending job {client.job_id}; {SECOND_ENDS}")
             if isinstance(client, EmbeddedJobClient):
                 ending.abandon = client.abandon
             client.close()  # here, where a second signal is handled
@@ -308,7 +308,7 @@ def _wait(client: JobClient, noticed: _Noticed, *, shows: bool) -> JobResult:
 
 
 def _cancel(client: JobClient) -> None:
-    complain(f"interrupted; cancelling job {client.job_id}")
+    complain(f"interrupted; cancelling job {client.job_id}; a second Ctrl-C does not wait for its end")
     try:
         client.cancel()
         client.wait(CANCEL_WAIT_S)
