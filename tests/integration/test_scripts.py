@@ -227,3 +227,40 @@ def test_operators_whose_state_would_be_lost_are_named_once(run: Run) -> None:
     job = run(script("without_uids(env)"))
     job.until(lambda: len(job.out) > 3)
     assert job.err.count("no uid on 'numbers', 'print': set one with .uid(...)") == 1
+
+
+FORKED = """
+import multiprocessing
+import queue
+
+import unistream as us
+
+
+def rows(found):
+    env = us.Environment({"parallelism.default": "1"}, target="local")
+    try:
+        found.put(env.from_collection([{"n": 1}]).execute_and_collect().num_rows)
+    except us.ConfigError as error:
+        found.put(str(error))
+
+
+if __name__ == "__main__":
+    for how in ("fork", "fork", "spawn"):
+        context = multiprocessing.get_context(how)
+        found = context.Queue()
+        child = context.Process(target=rows, args=(found,))
+        child.start()
+        print(found.get(), flush=True)
+        child.join()
+        rows(queue.Queue())
+"""
+
+
+def test_a_child_that_was_forked_behind_a_job_runs_none_and_a_spawned_one_does(run: Run) -> None:
+    """gRPC would wait for ever."""
+    job = run(FORKED)
+    assert job.code() == 0, job.err
+    before, behind, spawned = job.out
+    assert (before, spawned) == ("1", "1")
+    assert "no cluster can run in this process: it was forked from process" in behind
+    assert "get_context('spawn')" in behind

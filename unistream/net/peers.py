@@ -17,6 +17,7 @@ from pyarrow import flight
 from unistream.base.clock import Clock
 from unistream.base.errors import ConfigError
 from unistream.net import wire
+from unistream.net.after_fork import use_grpc
 
 _LOG: Final = logging.getLogger("unistream.net")
 
@@ -77,8 +78,9 @@ def connect(address: str) -> flight.FlightClient:
     """A new connection.
 
     Raises:
-        ConfigError: not a Flight location.
+        ConfigError: not a Flight location, or a process in which there can be none.
     """
+    use_grpc()
     try:
         return flight.FlightClient(address)
     except wire.WIRE_ERRORS as error:

@@ -20,6 +20,7 @@ from unistream.net.address import (
     break_connections,
     is_loopback,
 )
+from unistream.net.after_fork import use_grpc
 from unistream.net.outgoing import OutgoingStream
 from unistream.port.transport import ControlHandler, PartitionSource
 
@@ -65,6 +66,7 @@ class FlightServer:
                 " connects can run code here, so it needs TLS and authentication first, which this version"
                 " does not have; use 127.0.0.1"
             )
+        use_grpc()
         self._folder = SocketFolder(unix_dir) if unix and not port else None
         tcp = f"{TCP_SCHEME}{bind_host}:{port}"
         listen = UNIX_SCHEME + self._folder.socket_path if self._folder else tcp
