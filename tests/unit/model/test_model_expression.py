@@ -8,6 +8,7 @@ import datetime
 import decimal
 import math
 import operator
+import zoneinfo
 from collections.abc import Callable
 from typing import Any
 
@@ -237,6 +238,46 @@ def test_an_hour_that_comes_twice_has_two_beginnings() -> None:
         assert floored.type == times.type
         wanted = [one[: len(one) - len(end)] + end for one in utc]
         assert [f"{one.as_py().astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}" for one in floored] == wanted
+
+
+CHANGES = {  # of clocks, by whole hours: zone, a time shortly before
+    "no midnight": ("America/Sao_Paulo", "2018-11-03 20:00"),
+    "no midnight, in Asia": ("Asia/Beirut", "2023-03-25 15:00"),
+    "no midnight, in Africa": ("Africa/Cairo", "2023-04-27 15:00"),
+    "midnight twice": ("America/Havana", "2023-11-04 20:00"),
+    "an hour before midnight twice": ("Africa/Cairo", "2023-10-26 15:00"),
+    "in the night": ("Europe/Berlin", "2024-03-30 18:00"),
+    "in the night, back": ("Europe/Berlin", "2024-10-26 18:00"),
+    "a day that was left out": ("Pacific/Apia", "2011-12-30 05:00"),
+}
+MINUTES = range(0, 24 * 60, 15)
+
+
+def beginning(at: datetime.datetime, unit: str) -> datetime.datetime:
+    """By Python's zones, which take a time that comes twice as `fold` says."""
+    hour = at.replace(minute=0)
+    return (hour.replace(hour=0, fold=0) if unit == "day" else hour).astimezone(datetime.UTC)
+
+
+@pytest.mark.parametrize("unit", ["hour", "day"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_time_is_in_the_unit_that_it_is_floored_to(change: str, unit: Any) -> None:
+    """Or refused, where the day has no midnight or two: never in one that begins behind it."""
+    zone, begin = CHANGES[change]
+    first = datetime.datetime.fromisoformat(f"{begin}+00:00")
+    refused = set()
+    for minutes in MINUTES:
+        at = first + datetime.timedelta(minutes=minutes)
+        rows = pa.table({"at": pa.array([at], pa.timestamp("s", zone))})
+        try:
+            (floored,) = computed(c("at").floor_to(unit), rows).to_pylist()
+        except pa.ArrowInvalid as error:
+            refused.add(str(error)[:23])
+            continue
+        assert floored <= at
+        assert floored.astimezone(datetime.UTC) == beginning(at.astimezone(zoneinfo.ZoneInfo(zone)), unit)
+    why = {"no midnight": "Local time does not exi", "midnight twice": "Local time is ambiguous"}
+    assert refused == {why[one] for one in why if unit == "day" and change.startswith(one)}
 
 
 def test_a_float_next_to_integers_has_64_bits() -> None:
