@@ -502,6 +502,7 @@ class Environment(SourceMethods):
                 allow_non_restored=allow_non_restored_state,
                 request_id=request_id,
                 alone=alone,
+                alone_in_line=savepoint is not None,
                 pipeline=self.packed_pipeline(name),
             )
         return request, frames

@@ -102,8 +102,14 @@ def run(  # noqa: PLR0917  # typer passes them by name
     savepoint = _found(environment, name) if savepoint == LATEST else savepoint
     environment.check_new_lines(savepoint=savepoint, request_id=request_id)
     request, frames = job_request(environment, name, detached=detached)
-    source = {"savepoint": absolute(savepoint), "allow_non_restored": allow_non_restored}
-    request = structs.replace(request, request_id=request_id, given=given.to_dict(), **source)
+    request = structs.replace(
+        request,
+        request_id=request_id,
+        given=given.to_dict(),
+        savepoint=absolute(savepoint),
+        allow_non_restored=allow_non_restored,
+        alone_in_line=savepoint is not None,
+    )
     if detached and runs_on != "remote":
         _run_in_background(runs_on, request, verbose=verbose, as_json=as_json)
         return

@@ -27,7 +27,9 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
         given: Options of the command line, which are in `config`, too: another version of the job keeps them.
         alone: It is refused if a job that has not ended, of this cluster or of one with the same database,
             writes one of the same outputs, with a sink of the same uid. Jobs that a new leader is about to
-            recover are not asked. With a savepoint it is refused in any case if that job is of the same line.
+            recover are not asked.
+        alone_in_line: The same of jobs of the line that its savepoint continues: what people start asks for
+            it. Without it two may run, and the line of the table decides which one commits.
         pipeline: What the job was made of, for a replay of its dead letters; opaque as the artifact, and
             opened only by a process of its own. Empty: it has none, or its client has not sent it.
     """
@@ -41,6 +43,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
     first_checkpoint_pause_ms: int = 0
     given: dict[str, str] = {}
     alone: bool = False
+    alone_in_line: bool = False
     pipeline: bytes = b""
 
     __repr__ = redacted_repr

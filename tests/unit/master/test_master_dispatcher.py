@@ -151,7 +151,7 @@ class TestRefusals:
     def test_a_savepoint_while_a_job_of_its_line_writes_there(
         self, make_cluster: Make, submission: Make, job_graph: Make, tmp_path: Path, where: str
     ) -> None:
-        """Whoever submits it: a command, a script, the REST API. Another line may write there, too."""
+        """As commands and scripts ask for it. Another line may write there, too."""
         url = f"sqlite:///{tmp_path / 'shared.db'}"
         create_database(url)
         config = {"execution.checkpointing.interval": "50 ms"}
@@ -166,15 +166,15 @@ class TestRefusals:
             asked = make_cluster(workers=ScriptedWorkers(ends=False), url=url)
         said = rf"job {job} \(numbers\) runs and writes file:///lake/orders, too.*unistream stop {job[:8]}"
         with pytest.raises(ConfigError, match=said):
-            asked.dispatcher.submit(submission(graph, savepoint=savepoints[0]))
-        asked.dispatcher.submit(submission(graph, savepoint=savepoints[1]))
+            asked.dispatcher.submit(submission(graph, savepoint=savepoints[0], alone_in_line=True))
+        asked.dispatcher.submit(submission(graph, savepoint=savepoints[1], alone_in_line=True))
         other = structs.replace(graph, writes={OperatorUid("out"): ("file:///lake/other",)})
-        asked.dispatcher.submit(submission(other, savepoint=savepoints[0]))
+        asked.dispatcher.submit(submission(other, savepoint=savepoints[0], alone_in_line=True))
 
         cluster.dispatcher.cancel(job)
         assert cluster.dispatcher.wait(job, WAIT_S)
         eventually(lambda: cluster.store().job(job).state == "CANCELED", "its end is recorded", WAIT_S)
-        asked.dispatcher.submit(submission(graph, savepoint=savepoints[0]))
+        asked.dispatcher.submit(submission(graph, savepoint=savepoints[0], alone_in_line=True))
 
     def test_an_empty_artifact(self, make_cluster: Make, submission: Make) -> None:
         cluster = make_cluster()

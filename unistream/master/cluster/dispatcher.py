@@ -142,7 +142,7 @@ class Dispatcher(JobViews):
                 services=self._services,
                 epoch=self._ports.jobs.epoch,
             )
-            if request.savepoint is not None:
+            if request.alone_in_line:
                 self._check_alone(request.graph, setup.lineage)
             stored = _stored(request, setup, self._ports.jobs.epoch)
             self._ports.jobs.add(stored, request.artifact, setup.start.restore, request.pipeline)
