@@ -506,7 +506,7 @@ def test_an_unknown_job_is_not_found(make_cluster: Make) -> None:
 def savepoint_of(cluster: Any, request: Any) -> str:
     """Where a job left its state, which was stopped after its first checkpoint."""
     job = cluster.dispatcher.submit(request)
-    cluster.workers.await_message(msg.CheckpointCompleted)
+    eventually(lambda: cluster.dispatcher.job(job).checkpoints_completed > 0, "it has a checkpoint", WAIT_S)
     path: str = cluster.dispatcher.snapshot(job, SnapshotRequest(kind=SnapshotKind.SUSPEND)).result(WAIT_S)
     assert cluster.dispatcher.wait(job, WAIT_S)
     return path
