@@ -102,14 +102,8 @@ def run(  # noqa: PLR0917  # typer passes them by name
     savepoint = _found(environment, name) if savepoint == LATEST else savepoint
     environment.check_new_lines(savepoint=savepoint, request_id=request_id)
     request, frames = job_request(environment, name, detached=detached)
-    request = structs.replace(
-        request,
-        request_id=request_id,
-        given=given.to_dict(),
-        savepoint=absolute(savepoint),
-        allow_non_restored=allow_non_restored,
-        alone_in_line=savepoint is not None,
-    )
+    request = _starting_from(request, savepoint, allow_non_restored=allow_non_restored)
+    request = structs.replace(request, request_id=request_id, given=given.to_dict())
     if detached and runs_on != "remote":
         _run_in_background(runs_on, request, verbose=verbose, as_json=as_json)
         return
@@ -124,6 +118,18 @@ def run(  # noqa: PLR0917  # typer passes them by name
             owns = runs_on != "remote"
             leaves = not owns and not cancels and not frames.staged
             attach(client, as_json, owns_cluster=owns, leaves=leaves, prints=True, at=jobmanager)
+
+
+def _starting_from(
+    request: SubmitRequest, savepoint: str | None, *, allow_non_restored: bool
+) -> SubmitRequest:
+    """The same job, from a snapshot, and no other one of its line."""
+    return structs.replace(
+        request,
+        savepoint=absolute(savepoint),
+        allow_non_restored=allow_non_restored,
+        alone_in_line=savepoint is not None,
+    )
 
 
 def watched(config: Configuration, as_json: bool) -> Configuration:
