@@ -151,3 +151,15 @@ class SparkCluster:
             )
         self._processes.append(process)
         return process
+
+
+def interrupted_when_cancelled() -> list[bool]:
+    """For each active job of this process's Spark: whether cancelling it interrupts threads of executors,
+    which may end all Python workers of an executor (`host.spark_application.begin_job_group`)."""
+    from pyspark import SparkContext
+
+    jobs = SparkContext.getOrCreate()._jsc.sc().dagScheduler().activeJobs().iterator()
+    found = []
+    while jobs.hasNext():
+        found.append(jobs.next().properties().getProperty("spark.job.interruptOnCancel") != "false")
+    return found

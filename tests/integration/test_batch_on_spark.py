@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 import unistream as us
 from tests.bounded_pipeline import ROWS, TIMES, Numbers, check_results, pipeline, write_rows
 from tests.eventually import WAIT_S, eventually
-from tests.integration.spark_cluster import spark_drivers
+from tests.integration.spark_cluster import interrupted_when_cancelled, spark_drivers
 from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
@@ -191,6 +191,7 @@ def test_a_lost_spark_is_started_again_and_the_job_with_it(tmp_path: Path) -> No
 
 def test_cancel_leaves_no_spark_job_and_no_process(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     job = slow_job(cluster, tmp_path)
+    assert interrupted_when_cancelled() == [False]
     job.cancel()
     assert job.wait(WAIT_S).state == "CANCELED"
     eventually(lambda: not active_jobs(), "no Spark job is active", WAIT_S)

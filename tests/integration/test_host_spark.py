@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.eventually import WAIT_S
-from tests.integration.spark_cluster import spark_drivers
+from tests.integration.spark_cluster import interrupted_when_cancelled, spark_drivers
 from tests.single_messages import decode_single
 from unistream.base.errors import ConfigError
 from unistream.base.ids import TaskManagerId
@@ -80,6 +80,7 @@ def test_close_leaves_neither_jvm_nor_python_and_spark_can_start_again(tmp_path:
             assert started < children() - before
             assert signal.getsignal(signal.SIGINT) is handler, "Ctrl-C must reach the program, not Spark"
             assert {names_of_stages(f"unistream-tm-{attempt}-{n}") for n in range(2)} == {(PURPOSE,)}
+            assert interrupted_when_cancelled() == [False, False]
         finally:
             host.close()
             host.close()
