@@ -150,6 +150,27 @@ def test_what_cannot_be_done_is_refused_while_the_stream_runs(place: Place, sess
     assert job["state"] == "RUNNING"
 
 
+def test_a_pipeline_that_is_not_the_job_s_is_refused_while_the_stream_runs(
+    place: Place, session: EmbeddedCluster
+) -> None:
+    """The job is stopped before the range is computed, and could not be resumed."""
+    file = place.folder / "pipeline.py"
+    mine = file.read_text()
+    file.write_text(mine.replace("/lake", "/pond"))
+    refused = place.backfill(code=2)
+    assert f"does not write {place.folder}/pond" in refused.stderr
+    assert f"it writes file://{place.folder}/lake" in refused.stderr
+    file.write_text(mine.replace('us.sum("value")', 'us.max("value")'))
+    refused = place.backfill(code=2)
+    assert "could not go on with pipeline:build" in refused.stderr
+    assert "operator 'window'" in refused.stderr
+    [job] = place.jobs()
+    assert job["state"] == "RUNNING"
+    assert not list((place.folder / "home" / "backfills").glob("*/journal.json"))
+    place.send(FIRST, ALL)
+    place.assert_exact(ALL, backfilled=False)
+
+
 @pytest.mark.parametrize("point", in_the_gate([None, "backfill.done:1", "backfill.done:6"], -1))
 def test_a_job_on_a_cluster_of_its_own_gets_a_new_one(place: Place, point: str | None) -> None:
     place.send(0, FIRST)

@@ -66,15 +66,7 @@ def upgraded(
         Unreachable, OutcomeUnknown: the cluster does not answer.
     """
     refuse_detached(environment.stream_graph(name))
-    request, code = _submission(environment, name)
-
-    def check(directory: str) -> None:
-        upgrade_plan = plan(read_savepoint(directory), request.graph, code, environment.config)
-        if upgrade_plan.is_refused:
-            raise IncompatibleSnapshot(
-                f"it cannot start from {directory}: {'; '.join(_reasons(upgrade_plan))}"
-            )
-
+    request, _ = _submission(environment, name)
     with connect_to_submit(environment.config) as cluster:
         return Upgrade(
             cluster=cluster,
@@ -85,7 +77,7 @@ def upgraded(
                 given=dict(given or {}),
                 pipeline=environment.packed_pipeline(name),
             ),
-            check=check,
+            check=lambda directory: check_starts_from(environment, name, directory),
             savepoint_dir=savepoint_dir,
             first_checkpoint_s=first_checkpoint_s,
             probation_s=probation_s,
@@ -94,6 +86,15 @@ def upgraded(
             subject=subject,
             goes_on=goes_on,
         ).run()
+
+
+def check_starts_from(environment: Environment, name: str, directory: str) -> None:
+    """Raises IncompatibleSnapshot unless the environment's pipeline can start from the snapshot there;
+    ConfigError, CorruptSnapshot: that cannot be read."""
+    graph, code = environment.job_graph(name)
+    restore = plan(read_savepoint(directory), graph, code, environment.config)
+    if restore.is_refused:
+        raise IncompatibleSnapshot(f"it cannot start from {directory}: {'; '.join(_reasons(restore))}")
 
 
 def is_other_version(environment: Environment, name: str, running: JobInfo) -> bool:

@@ -141,7 +141,7 @@ def _stopped(order: BackfillOrder, reach: Reach) -> str:
 
 
 def still_runs(order: BackfillOrder, reach: Reach = reached) -> bool:
-    """Raises Unreachable: its cluster does not answer."""
+    """Raises Unreachable: its cluster does not answer; NothingListens: a session cluster that is down."""
     if order.job is None:
         return False
     info = _status(order, reach)
@@ -149,15 +149,23 @@ def still_runs(order: BackfillOrder, reach: Reach = reached) -> bool:
 
 
 def _status(order: BackfillOrder, reach: Reach) -> JobInfo | None:
-    """None: its cluster has ended, or does not know it. Raises Unreachable: the cluster does not answer."""
+    """None: its cluster does not know it, or was its own and has ended. Raises Unreachable: the cluster does
+    not answer, or is a session cluster that is down: started again, that goes on with the job."""
     assert order.job is not None
     if not order.session and _entry(order) is None:
         return None
     with reach(order) as cluster:
         try:
             return cluster.info(JobId(order.job))
-        except (NotFound, NothingListens):
+        except NotFound:
             return None
+        except NothingListens as error:
+            if not order.session:
+                return None
+            raise NothingListens(
+                f"the session cluster of job {order.job_name!r} ({order.job}) does not run ({error}); start "
+                "it again, which goes on with the job, or give this backfill up (--abort)"
+            ) from error
 
 
 def _newest_savepoint(order: BackfillOrder) -> str | None:

@@ -11,14 +11,18 @@ import msgspec
 
 from unistream.api.environment import Environment
 from unistream.api.frames import refuse_detached
+from unistream.api.upgrade import check_starts_from
 from unistream.backfill.coverage import check_covers, event_time_span
-from unistream.backfill.jobs import RunningJob, request_id, savepoint_folder
+from unistream.backfill.jobs import RunningJob, request_id, running_job, savepoint_folder
 from unistream.backfill.journal import BackfillJournal, BackfillOrder
 from unistream.backfill.pipeline import Recomputation, batch_job, recomputation
 from unistream.backfill.run import check_finished, check_quiet
 from unistream.base.config import SAVEPOINT_DIR, Configuration
+from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import NO_CLUSTER, job_of_request
+from unistream.client.job.upgrade import IncompatibleSnapshot
 from unistream.core.backfill import begun
+from unistream.model.lineage import dataset_at
 from unistream.model.time_range import TimeRange, time_text
 
 _LATE: Final = (
@@ -115,6 +119,8 @@ def prepare(
     recomputed = recomputation(
         environment, sink=wanted.sink, column=wanted.column, lookback_ms=wanted.lookback_ms
     )
+    if running is not None:
+        _check_job(environment, wanted, recomputed, running)
     state = recomputed.target.look()
     watermark_ms = None if running is None else running.info.metrics.get("watermark")
     if running is None:
@@ -147,6 +153,43 @@ def prepare(
         notes=() if recomputed.has_windows else (_LATE,),
     )
     return PreparedBackfill(order=order, plan=plan, found=recomputed)
+
+
+def _check_job(environment: Environment, wanted: Wanted, found: Recomputation, running: RunningJob) -> None:
+    """Raises ConfigError unless the job writes the table, and the pipeline can go on from its state: it is
+    stopped first, and resumed with this pipeline."""
+    job, table = running.info, found.target.address
+    written = {uri for uris in job.writes.values() for uri in uris}
+    if written and dataset_at(table).uri not in written:
+        raise ConfigError(
+            f"job {job.name!r} ({job.job}) does not write {table}, as {wanted.pipeline} does; it writes "
+            f"{', '.join(sorted(written))}. Give the id of the job that writes the table"
+        )
+    try:
+        _check_state(environment, running)
+    except IncompatibleSnapshot as error:
+        raise ConfigError(
+            f"job {job.name!r} ({job.job}) could not go on with {wanted.pipeline}: {error}; it runs on"
+        ) from None
+
+
+def _check_state(environment: Environment, running: RunningJob) -> None:
+    """Against the newest snapshot of the job, which a newer one may replace while it is read."""
+    job = running.info
+    if job.latest_checkpoint is None:
+        raise ConfigError(
+            f"job {job.name!r} ({job.job}) has no checkpoint yet against which the pipeline can be checked; "
+            f"wait for one, or take one: unistream checkpoint {job.job}"
+        )
+    try:
+        check_starts_from(environment, job.name, job.latest_checkpoint)
+    except IncompatibleSnapshot:
+        raise
+    except (ConfigError, CorruptSnapshot):
+        now = running_job(environment.config, job.job)
+        if now.info.latest_checkpoint in (None, job.latest_checkpoint):
+            raise
+        check_starts_from(environment, job.name, now.info.latest_checkpoint or "")
 
 
 def _order(

@@ -22,7 +22,14 @@ from unistream.backfill.journal import BackfillJournal, BackfillOrder
 from unistream.backfill.pipeline import OUTSIDE, Recomputation, batch_config, batch_job
 from unistream.backfill.staging import Staging
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import ConfigError, NotFound, OutcomeUnknown, UnistreamError, Unreachable
+from unistream.base.errors import (
+    ConfigError,
+    NotFound,
+    NothingListens,
+    OutcomeUnknown,
+    UnistreamError,
+    Unreachable,
+)
 from unistream.base.limits import MAX_WATERMARK
 from unistream.client.job.submission import submit, to_stderr
 from unistream.client.remote.job_client import JobClient, checked
@@ -124,7 +131,16 @@ class BackfillRun:
         return backfill.Stopped(savepoint=stopped_savepoint(self._order))
 
     def _stop_or_leave(self) -> backfill.Event:
-        if still_runs(self._order):
+        order = self._order
+        try:
+            runs = still_runs(order)
+        except NothingListens:
+            return backfill.BackfillEnded(
+                reason=f"it was given up (--abort); the session cluster of job {order.job_name!r} "
+                f"({order.job}) does not run: if the job was stopped, its savepoint is in "
+                f"{order.savepoint_root}, else it goes on when the cluster is started again"
+            )
+        if runs:
             return backfill.BackfillEnded(reason="it was given up (--abort); the job was not stopped")
         try:
             return self._stop()

@@ -22,7 +22,7 @@ from tests.unit.master.test_master_stop_twice import holds_snapshots, running
 from unistream.backfill.jobs import running_job, still_runs, stopped_savepoint
 from unistream.backfill.journal import BackfillOrder
 from unistream.base.config import Configuration
-from unistream.base.errors import Unreachable
+from unistream.base.errors import NothingListens, Unreachable
 from unistream.base.ids import ClusterId
 from unistream.client.machine import home
 from unistream.client.remote.rest_client import RestClient
@@ -128,10 +128,29 @@ def test_a_cluster_of_this_machine_is_followed_to_its_new_port(
     order = structs.replace(led.order(), url=found.url, cluster=found.cluster, session=session, config={})
     led.dies()
     first.unlink()
-    assert not still_runs(order)
+    if session:
+        with pytest.raises(NothingListens, match="does not run"):
+            still_runs(order)
+    else:
+        assert not still_runs(order)
     led.serve(led.succession.lead(ends=False))
     enter("second")
     assert still_runs(order)
     stopped = Path(stopped_savepoint(order).removeprefix("file://"))
     assert stopped.is_relative_to(order.savepoint_root)
     assert not still_runs(order)
+
+
+def test_a_session_cluster_that_is_down_is_not_taken_for_the_end_of_its_job(led: Led) -> None:
+    """Started again, it would go on with the job."""
+    order = led.order()
+    led.dies()
+
+    def gone(_order: BackfillOrder) -> RestClient:
+        return RestClient(order.url or "", timeout_s=WAIT_S)
+
+    for ask in (stopped_savepoint, still_runs):
+        with pytest.raises(NothingListens, match=r"the session cluster .* does not run .*start it again"):
+            ask(order, gone)
+    own = structs.replace(order, session=False)
+    assert not still_runs(own, gone), "a cluster that was started for the job has ended with it"
