@@ -22,10 +22,13 @@ def total(numbers):
 """
 
 SCRIPT = """
-import logging, sys
+import logging, pathlib, sys
 import numpy as np
 from unistream.base.compiling import PROCESS
+from unistream.connector.common import machine_code
 from unistream.connector.common.machine_code import loops
+
+machine_code._PACKAGE = pathlib.Path(sys.argv[1])  # what a test compiles stays out of the checkout
 
 class Told(logging.Handler):
     def emit(self, record):
@@ -45,9 +48,9 @@ print(int(bool(told)), told)
 TOLD = [("event=compiling loops=of_a_test", True), ("event=compiled", False)]
 
 
-def started(script: Path, environment: dict[str, str]) -> Any:
+def started(script: Path, environment: dict[str, str], package: str = "package") -> Any:
     return subprocess.Popen(
-        [sys.executable, str(script)],
+        [sys.executable, str(script), str(script.parent / package)],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -73,7 +76,7 @@ def test_without_a_folder_that_can_be_written_a_process_compiles_for_itself(tmp_
     (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
     (tmp_path / "file").touch()
     nowhere = {name: str(tmp_path / "file" / "below") for name in ("UNISTREAM_LOOPS", "XDG_CACHE_HOME")}
-    process = started(tmp_path / "script.py", {**os.environ, **nowhere})
+    process = started(tmp_path / "script.py", {**os.environ, **nowhere}, package="file/below")
     assert process.communicate("go\n", timeout=WAIT_S)[0] == f"ready\n1 {TOLD}\n"
 
 
@@ -82,7 +85,7 @@ def test_loops_that_need_numba_at_run_time_are_refused(tmp_path: Path) -> None:
     (tmp_path / "of_a_test.py").write_text(allocating, encoding="utf-8")
     (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, str(tmp_path / "script.py")],
+        [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "package")],
         env={**os.environ, "UNISTREAM_LOOPS": str(tmp_path / "kept")},
         check=False,
         capture_output=True,
