@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -68,7 +69,9 @@ def test_a_server_that_never_answers_is_given_up_at_the_limit() -> None:
             client.jobs()
         assert time.monotonic() - began_s > SHORT_S * 0.9
         assert f"the cluster at {url_of(listener)} does not answer" in str(error.value)
-        assert "(waited 1.0 s)" in str(error.value)
+        waited = re.search(r"\(waited ([0-9.]+) s\)", str(error.value))
+        assert waited is not None
+        assert float(waited[1]) >= 1.0, "on a busy machine longer"
 
 
 def test_a_body_that_nobody_reads_does_not_hold_the_client(serving: Callable[..., Server]) -> None:
