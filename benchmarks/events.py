@@ -26,6 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from benchmarks.service import WAIT_S, await_job, cluster, endless, request, runs
+from tests.asking import as_owner
 from unistream.base.ids import JobId, LineageId, VertexId
 from unistream.client.remote.rest_client import RestClient
 from unistream.model.job_info import JobInfo, SubtaskInfo
@@ -80,7 +81,7 @@ def following(url: str, clients: int) -> Iterator[list[int]]:
         for own in range(clients):
             connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=WAIT_S)
             stack.callback(connection.close)
-            connection.request("GET", "/unistream/events")
+            connection.request("GET", "/unistream/events", headers=as_owner(url))
             threads.append(threading.Thread(target=follow, args=(own, connection.getresponse()), daemon=True))
             threads[-1].start()
         yield received

@@ -24,6 +24,7 @@ from typing import Final
 import httpx
 
 from benchmarks.metadata import EPOCH, NOW_MS, fill_checkpoints, fill_commits, job, job_id
+from tests.asking import as_owner
 from tests.postgres import PostgresServer
 from tests.unit.master.conftest import Cluster, graph, request
 from tests.unit.master.scripted_workers import ScriptedWorkers
@@ -95,7 +96,7 @@ def pages(running: JobId) -> dict[str, str]:
 def ask(url: str, seconds: int) -> None:
     """The client: prints the figures of one page."""
     times = []
-    with httpx.Client(trust_env=False, timeout=WAIT_S) as http:
+    with httpx.Client(headers=as_owner(url), trust_env=False, timeout=WAIT_S) as http:
         for _ in range(PER_S):  # the first ones after a start
             http.get(url)
         begin = time.perf_counter()

@@ -35,6 +35,7 @@ from urllib.parse import urlsplit
 import psutil
 
 import unistream as us
+from tests.asking import as_owner
 from unistream.base.ids import TaskManagerId
 from unistream.client.machine.home import HOME_VARIABLE
 from unistream.client.remote.rest_client import RestClient, RestJobClient
@@ -256,14 +257,14 @@ def latencies(url: str, path: str, options: argparse.Namespace) -> dict[str, flo
     """ms of requests at a fixed rate, each counted from the moment when it was due."""
     due = [number / options.rate for number in range(int(options.rate * options.seconds))]
     began = time.perf_counter() + 0.2
-    connections = threading.local()
+    connections, headers = threading.local(), as_owner(url)
 
     def ask(at_s: float) -> float:
         time.sleep(max(0.0, began + at_s - time.perf_counter()))
         connection = getattr(connections, "one", None)
         if connection is None:
             connection = connections.one = http.client.HTTPConnection(urlsplit(url).netloc, timeout=WAIT_S)
-        connection.request("GET", path)
+        connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
         answer.read()
         if answer.status != 200:

@@ -10,6 +10,7 @@ from typing import Final
 
 from unistream.base.closing import Closing
 
+PASSED_ON = ("content-type", "authorization")
 UPSTREAM_TIMEOUT_S: Final = 30.0
 PAGE: Final = b"<html><body><h1>Please stand by</h1></body></html>"
 
@@ -39,10 +40,12 @@ class HttpProxy(Closing):
 
     Attributes:
         address: HOST:PORT, for clients.
+        upstream: The URL of the server.
         mode: May be changed at any time.
     """
 
     def __init__(self, url: str) -> None:
+        self.upstream = url
         self._upstream = url.removeprefix("http://")
         self._lock = threading.Lock()
         self._spoiled: list[str] = []
@@ -68,7 +71,7 @@ class HttpProxy(Closing):
         with self._lock:
             return sum(path in one for one in self._spoiled)
 
-    def answer_to(self, method: str, path: str, body: bytes, content_type: str) -> tuple[int, bytes]:
+    def answer_to(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
         """Status and content."""
         mode = self.mode
         if mode is not Mode.OPEN:
@@ -77,7 +80,7 @@ class HttpProxy(Closing):
             return _ANSWERS[mode]
         connection = http.client.HTTPConnection(self._upstream, timeout=UPSTREAM_TIMEOUT_S)
         try:
-            connection.request(method, path, body or None, {"content-type": content_type})
+            connection.request(method, path, body or None, headers)
             response = connection.getresponse()
             return response.status, response.read()
         except OSError:
@@ -92,8 +95,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
-        content_type = self.headers.get("content-type") or "application/json"
-        status, content = self.owner.answer_to(self.command, self.path, body, content_type)
+        headers = {name: self.headers[name] for name in PASSED_ON if name in self.headers}
+        status, content = self.owner.answer_to(self.command, self.path, body, headers)
         self.send_response(status)
         self.send_header("content-length", str(len(content)))
         self.end_headers()

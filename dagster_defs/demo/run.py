@@ -33,6 +33,7 @@ from dagster_defs.demo.processes import POLL_S, WAIT_S, Child, DemoError
 from dagster_defs.demo.report import ASSETS, DemoReport, Figures, judge, print_figures
 from unistream.client.machine import home
 from unistream.client.remote.rest_client import RestClient
+from unistream.client.remote.tokens import TokensClient
 from unistream.model.job_info import JobInfo
 from unistream.testing.devtools.kafka_tools import create_topic
 from unistream.testing.devtools.stack import LocalStack
@@ -158,7 +159,8 @@ class _Demo:
         summary = self._wait_for("the job", lambda: next(iter(self._cluster.jobs()), None))
         self._job = summary.job
         self._wait_for_job("the job to run", lambda info: info.state == "RUNNING")
-        self._say(f"job {self._job} is running; its page: {entry.url}/ui/")
+        link = TokensClient(self._cluster).login_link(what_next.LINK_LASTS_MS)
+        self._say(f"job {self._job} is running; its page, for one browser: {link}")
         self._say(f"in another terminal: {what_next.command(self._work, 'list')}")
 
     def _publish(self) -> None:

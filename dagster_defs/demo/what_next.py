@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Final
+
+LINK_LASTS_MS: Final = 3_600_000  # of a page of the cluster, for one browser
 
 
-def of_dev(dagster: str, cluster: str, work: Path) -> str:
+def of_dev(dagster: str, page: str, work: Path) -> str:
     """In 80 columns, but for addresses and paths.
 
     Args:
         dagster: Address of its UI.
-        cluster: Address of the session cluster.
+        page: The link to the pages of the session cluster, for one browser.
         work: Folder of the stack.
     """
     return f"""
 Look   {dagster}/assets: the tables, and what each is made of
-       {cluster}/ui/: the jobs that run, and how they do
+       {page}
+       the jobs that run, and how they do
 
 Click  flights_hourly and flights_cancelled, "Materialize": one job writes both,
        and goes on when the run has ended; each commit is a materialisation.
@@ -27,6 +31,7 @@ Type   in a second terminal
        {command(work, "list")}
        {command(work, "info flights")}
        {command(work, "stop flights")}
+       {command(work, "ui")}
 
 Ctrl-C ends everything.
 """

@@ -30,6 +30,8 @@ from dagster_defs.demo.processes import POLL_S, WAIT_S, Child, DemoError
 from dagster_defs.demo.run import DEPLOYMENT, PARTITIONS, TOPIC, environment
 from unistream.base.errors import UnistreamError
 from unistream.client.machine import home
+from unistream.client.remote.rest_client import RestClient
+from unistream.client.remote.tokens import TokensClient
 from unistream.testing.devtools.kafka_tools import create_topic
 from unistream.testing.devtools.stack import LocalStack
 
@@ -108,7 +110,9 @@ def start(
     dates = ("--since", since.isoformat(), "--at-once-until", backlog.isoformat())
     producer = child("producer", "dagster_defs.demo.producer", "--bootstrap", bootstrap, *pace, *dates)
     console.print(f"Dagster UI {web_ui.url(options.port)}   cluster {url}   Kafka {bootstrap}   files {work}")
-    console.print(what_next.of_dev(web_ui.url(options.port), url, work), markup=False, soft_wrap=True)
+    with RestClient(url) as client:
+        page = TokensClient(client).login_link(what_next.LINK_LASTS_MS)
+    console.print(what_next.of_dev(web_ui.url(options.port), page, work), markup=False, soft_wrap=True)
     return cluster, ui, producer
 
 

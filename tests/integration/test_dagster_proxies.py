@@ -14,6 +14,7 @@ from tests.integration.dagster_location import Location, ids, log_of, progressed
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster
+from unistream.client.machine.tokens import token_for
 from unistream.client.remote.rest_client import RestClient
 
 ASKED = 5  # a mode lasts until the run has asked for its job this often
@@ -40,7 +41,15 @@ def stop(cluster: EmbeddedCluster, job: JobId) -> None:
 
 
 def through(proxy: HttpProxy, **settings: str) -> dict[str, str]:
-    return {"TARGET": "remote", "MODE": "attached", "JOBMANAGER": proxy.address, **settings}
+    """The settings of a location. The proxy's address is none of a cluster of this machine, so the token
+    comes from the environment."""
+    return {
+        "TARGET": "remote",
+        "MODE": "attached",
+        "JOBMANAGER": proxy.address,
+        "UNISTREAM_TOKEN": token_for(proxy.upstream) or "",
+        **settings,
+    }
 
 
 def test_answers_that_make_no_sense_end_neither_run_nor_job(

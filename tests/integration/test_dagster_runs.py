@@ -19,6 +19,7 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
+from tests.asking import as_owner
 from tests.iceberg_lake import Lake
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
@@ -139,7 +140,8 @@ def test_a_run_can_hand_its_job_to_a_session_cluster(
     with EmbeddedCluster("local", Configuration(), workdir=tmp_path / "cluster") as cluster:
         result = materialize(assets, instance, "numbers")
         [job] = cluster.dispatcher.jobs()
-        page = httpx.get(f"{cluster.rest_url}/unistream/run-links?job={job.job}", trust_env=False).json()
+        url = f"{cluster.rest_url}/unistream/run-links?job={job.job}"
+        page = httpx.get(url, headers=as_owner(url), trust_env=False).json()
     assert result.success
     assert sorted(page["assets"]) == [["rows"], ["windows"]]
     assert len(page["links"]) == 1, "the page of the job links both"

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 import unistream as us
+from tests.asking import as_owner
 from tests.eventually import WAIT_S
 from tests.integration.cli_terminal import Terminal
 from tests.integration.kafka_rows import fill
@@ -92,7 +93,7 @@ def leaks_in_files(folder: Path) -> list[str]:
 def leaks_in_rest(url: str, job: str) -> list[str]:
     """Every GET that the API describes, for this job."""
     found, asked = [], 0
-    with httpx.Client(base_url=url, trust_env=False, timeout=WAIT_S) as client:
+    with httpx.Client(base_url=url, headers=as_owner(url), trust_env=False, timeout=WAIT_S) as client:
         for path, methods in client.get("/openapi.json").json()["paths"].items():
             if "get" in methods:
                 worker = client.get("/taskmanagers").raise_for_status().json()["taskmanagers"][0]["id"]

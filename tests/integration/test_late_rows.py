@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 import unistream as us
+from tests.asking import as_owner
 from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
@@ -127,7 +128,8 @@ def test_a_running_job_says_them_by_operator(
     [vertex] = {
         s.vertex for s in info.subtasks if s.metrics.user.get("per hour, of all.numLateRecordsDropped")
     }
-    with httpx.Client(base_url=f"{cluster.rest_url}/jobs/{job.job_id}/vertices/{vertex}") as rest:
+    url = f"{cluster.rest_url}/jobs/{job.job_id}/vertices/{vertex}"
+    with httpx.Client(base_url=url, headers=as_owner(url)) as rest:
         name = "per_hour__of_all.numLateRecordsDropped"
         assert {"id": f"0.{name}"} in rest.get("/metrics").json()
         [one] = rest.get("/metrics", params={"get": f"0.{name},0.unknown"}).json()
@@ -141,7 +143,8 @@ def test_a_running_job_says_them_by_operator(
 
 def test_metrics_of_an_unknown_vertex_are_none(cluster: EmbeddedCluster) -> None:
     job = start(cluster)
-    with httpx.Client(base_url=str(cluster.rest_url)) as rest:
+    url = str(cluster.rest_url)
+    with httpx.Client(base_url=url, headers=as_owner(url)) as rest:
         assert rest.get(f"/jobs/{job.job_id}/vertices/{'0' * 32}/metrics").json() == []
         assert rest.get(f"/jobs/{'0' * 32}/vertices/{'0' * 32}/metrics").status_code == 404
 

@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.asking import as_owner
 from tests.eventually import WAIT_S, eventually
 from unistream.base.config import Configuration
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster
@@ -36,7 +37,7 @@ class Page:
     """What the page of one job asks for."""
 
     def __init__(self, url: str, job: str, table: Path) -> None:
-        self._http = httpx.Client(base_url=url, trust_env=False, timeout=WAIT_S)
+        self._http = httpx.Client(base_url=url, headers=as_owner(url), trust_env=False, timeout=WAIT_S)
         self._letters = f"/unistream/jobs/{job}/dead-letters"
         self._table = f"file://{table}"
 

@@ -13,6 +13,7 @@ import pytest
 import unistream as us
 from tests.eventually import WAIT_S, eventually
 from tests.modes import STREAMING
+from tests.own_access import access_in
 from unistream.api.upgrade import upgraded
 from unistream.base.clock import SystemClock
 from unistream.base.config import Configuration
@@ -40,8 +41,9 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Embedde
 
 
 @pytest.fixture
-def at(cluster: EmbeddedCluster) -> Iterator[At]:
-    """Options that name the same cluster, by a REST server that answers with the version."""
+def at(cluster: EmbeddedCluster, tmp_path: Path) -> Iterator[At]:
+    """Options that name the same cluster, by a REST server that answers everybody with the version."""
+    access = access_in(tmp_path / "access", required=False)
     with ExitStack() as stack:
 
         def serve(version: str) -> dict[str, str]:
@@ -51,6 +53,7 @@ def at(cluster: EmbeddedCluster) -> Iterator[At]:
                 version=version,
                 triggers=Triggers(lambda: uuid.uuid4().hex),
                 on_shutdown=lambda: None,
+                access=access,
             )
             server = RestServer(app, Listener("127.0.0.1", 0))
             stack.callback(server.close)

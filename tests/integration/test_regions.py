@@ -25,6 +25,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.asking import as_owner
 from tests.eventually import WAIT_S
 from tests.integration import tapped_rows
 from tests.integration.tapped_rows import (
@@ -319,7 +320,8 @@ class TestHistory:
             worker = {part: tasks_of(deployed, part)[0].task_manager for part in SEEDS}
             job.wait_for(recovered(1), WAIT_S)
             asked_ms = int(time.time() * 1000)
-            with urllib.request.urlopen(f"{cluster.rest_url}/jobs/{job.job_id}/exceptions") as answer:
+            url = f"{cluster.rest_url}/jobs/{job.job_id}/exceptions"
+            with urllib.request.urlopen(urllib.request.Request(url, headers=as_owner(url))) as answer:
                 history = json.load(answer)["exceptionHistory"]
             words = [sys.executable, "-m", "unistream.cli.main", "exceptions", job.job_id]
             reported = subprocess.run(words, capture_output=True, text=True, check=True, timeout=WAIT_S)

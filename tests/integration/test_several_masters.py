@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.asking import as_owner
 from tests.eventually import eventually
 from tests.integration.copied_topic import Flow, is_quiet
 from tests.integration.several_masters import (
@@ -163,7 +164,7 @@ def assert_decides_nothing(url: str, job: JobId, flow: Flow) -> None:
 
 def status_of(url: str, content: bytes | None = None, kind: str = "application/json") -> tuple[int, str]:
     """Of the answer, with its text."""
-    request = urllib.request.Request(url, data=content, headers={"content-type": kind})
+    request = urllib.request.Request(url, data=content, headers={"content-type": kind, **as_owner(url)})
     try:
         with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
             return answer.status, answer.read().decode()

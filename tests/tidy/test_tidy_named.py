@@ -21,7 +21,11 @@ KEYS = re.compile(
     rf"(?<![\w./$@-])(?:{'|'.join(sorted({re.escape(key.partition('.')[0]) for key in OPTIONS}))})"
     r"(?:\.[a-z][A-Za-z0-9-]*)+(?![\w(/*{\0]|\.\w|-)"
 )
-NO_OPTIONS = ("metadata.db", "task.off-heap")  # a file, and a part of several options
+NO_OPTIONS = (
+    "metadata.db",
+    "task.off-heap",
+    "security.protocol",
+)  # a file, a part of several options, Kafka's
 
 
 @cache

@@ -3,6 +3,8 @@
 UnistreamError
 ├── ConfigError            the user can fix it; never retried
 │   ├── NotFound           there is no such job, worker or request
+│   ├── AccessDenied       no token was presented that is taken
+│   │   └── Forbidden      one was, and what it allows does not include this
 │   ├── FolderInUse        another cluster has the folder
 │   └── AlreadyEnded       the job has ended, so this can no longer be done
 ├── UserCodeError          from the user's own function or data; carries where, original as __cause__
@@ -36,6 +38,14 @@ class ConfigError(UnistreamError):
 
 class NotFound(ConfigError):
     """The named object does not exist here."""
+
+
+class AccessDenied(ConfigError):
+    """The caller has no token of the cluster that is taken now."""
+
+
+class Forbidden(AccessDenied):
+    """The caller's token does not let it do this."""
 
 
 class FolderInUse(ConfigError):

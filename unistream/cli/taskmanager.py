@@ -30,6 +30,7 @@ from unistream.cli.options import AsJson, Defines, JobManager, Verbose, configur
 from unistream.cli.output import console, print_json
 from unistream.cli.tables import Fit, Grid, PrintedColumn
 from unistream.client.job.lookup import Silent, ask_all
+from unistream.client.machine.tokens import worker_secret_for
 from unistream.client.remote.address import elected_name, is_elected, retrieval
 from unistream.core.memory import MemoryPlan, describe_bytes, memory_plan
 from unistream.core.resource import describe
@@ -102,7 +103,9 @@ def start(
         where = elected_name(config) if elected else master.removeprefix(TCP_SCHEME)
         waiting = NoClusterReporter(where, config.get(REGISTRATION_TIMEOUT))
         tell = functools.partial(print_registered, as_json=as_json)
-        raise typer.Exit(run_standalone(spec, _new_id, waiting.on_silence, leaders, tell))
+        raise typer.Exit(
+            run_standalone(spec, _new_id, waiting.on_silence, leaders, tell, secret_for=worker_secret_for)
+        )
 
 
 def print_registered(spec: TaskManagerSpec, *, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from unistream.model.messages import Answer, Request
 from unistream.net import wire
 from unistream.net.in_channel import InChannel
 from unistream.net.incoming import IncomingStream
+from unistream.net.peer_check import presenting
 from unistream.net.peers import CLOSE_JOIN_S, Alarms, Connections, connect
 from unistream.port.transport import InputSink
 
@@ -27,13 +28,22 @@ class FlightControlClient:
     Args:
         address: `FlightServer.address` of the peer.
         timeout_s: For one call, connecting included.
+        secret: What each call presents; asked for each time, since the peer may be started again meanwhile.
 
     Raises:
         ConfigError: not a Flight location.
     """
 
-    def __init__(self, address: str, timeout_s: float = RPC_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        address: str,
+        timeout_s: float = RPC_TIMEOUT_S,
+        *,
+        secret: Callable[[], str | None] | None = None,
+    ) -> None:
         self._address = address
+        self._secret = secret
+        self._timeout_s = timeout_s
         self._options = flight.FlightCallOptions(timeout=timeout_s)
         self._client: flight.FlightClient | None = connect(address)
 
@@ -50,13 +60,18 @@ class FlightControlClient:
         where = f"{type(message).__name__} to {self._address}"
         try:
             results = list(
-                client.do_action(flight.Action(wire.CONTROL_ACTION, encode(message)), self._options)
+                client.do_action(flight.Action(wire.CONTROL_ACTION, encode(message)), self._call_options())
             )
         except wire.WIRE_ERRORS as error:
             raise wire.from_peer(error, where) from error
         if len(results) != 1:
             raise ProtocolError(f"{where}: {len(results)} answers")
         return decode_answer(results[0].body.to_pybytes())
+
+    def _call_options(self) -> flight.FlightCallOptions:
+        if self._secret is None:
+            return self._options
+        return flight.FlightCallOptions(timeout=self._timeout_s, headers=presenting(self._secret()))
 
     def close(self) -> None:
         """Calls in progress end by their timeout; later ones raise Unreachable."""

@@ -22,6 +22,7 @@ from unistream.net.address import (
 )
 from unistream.net.after_fork import use_grpc
 from unistream.net.outgoing import OutgoingStream
+from unistream.net.peer_check import PeerCheck
 from unistream.port.transport import ControlHandler, PartitionSource
 
 CLOSE_GRACE_S: Final = 1.0  # for calls in progress to end by themselves
@@ -45,6 +46,7 @@ class FlightServer:
         partitions: Those of this process; None: it produces nothing.
         unix_dir: Where the private folder of the unix socket is created; None: the system's choice.
         port: TCP port to listen on instead of a unix socket; 0: a unix socket, or a free port.
+        secret: Peers have to present it with each call; "": none, since nobody else reaches the socket.
 
     Raises:
         ConfigError: it cannot listen there.
@@ -59,6 +61,7 @@ class FlightServer:
         unix_dir: str | None = None,
         unix: bool = True,
         port: int = 0,
+        secret: str = "",
     ) -> None:
         if not is_loopback(bind_host):
             raise ConfigError(
@@ -71,7 +74,9 @@ class FlightServer:
         tcp = f"{TCP_SCHEME}{bind_host}:{port}"
         listen = UNIX_SCHEME + self._folder.socket_path if self._folder else tcp
         self._streams = _Streams()
-        self._listen: Callable[[], _Service] = partial(_Service, listen, control, partitions, self._streams)
+        self._listen: Callable[[], _Service] = partial(
+            _Service, listen, control, partitions, self._streams, secret
+        )
         try:
             self._services = [self._listen()]
         except wire.WIRE_ERRORS as error:
@@ -190,13 +195,18 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow is not
     """gRPC's side: each method runs on a thread of its own call."""
 
     def __init__(
-        self, location: str, control: ControlHandler, partitions: PartitionSource | None, streams: _Streams
+        self,
+        location: str,
+        control: ControlHandler,
+        partitions: PartitionSource | None,
+        streams: _Streams,
+        secret: str,
     ) -> None:
         # Before the base class, which listens from then on.
         self._control = control
         self._partitions = partitions
         self._streams = streams
-        super().__init__(location)
+        super().__init__(location, middleware={"peer": PeerCheck(secret)} if secret else None)
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[flight.Result]:
         try:

@@ -1,8 +1,9 @@
 """The REST API of a cluster: Flink's paths (so that its tools work), and our own below /unistream.
 
-Every path exists with and without the prefix /v1. Errors are ``{"errors": [text]}``. There is no login yet,
-hence it binds to loopback only (see `unistream.rest.server`), and of what browsers send it takes changes from
-its own pages alone (see `unistream.rest.guard`).
+Every path exists with and without the prefix /v1, and is answered for who has a token whose scope it needs
+(`unistream.rest.access`). Errors are ``{"errors": [text]}``. It binds to loopback only (see
+`unistream.rest.server`), and of what browsers send it takes changes from its own pages alone (see
+`unistream.rest.guard`).
 """
 
 from __future__ import annotations
@@ -10,27 +11,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import cache, partial
-from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.routing import Mount
 
 from unistream.base.clock import Clock
 from unistream.base.config import WEB_CANCEL_ENABLE
 from unistream.base.errors import (
-    AlreadyEnded,
     ConfigError,
-    CorruptSnapshot,
     NotFound,
-    OutcomeUnknown,
-    Transient,
-    UnistreamError,
 )
 from unistream.base.ids import JobId, VertexId
 from unistream.core.contract import SnapshotRequest
@@ -38,14 +32,18 @@ from unistream.master.cluster import Dispatcher, counts_of
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.submission import SubmitRequest
 from unistream.rest import flink_json
+from unistream.rest.access import AccessControl
+from unistream.rest.allowed_paths import AllowedPaths
 from unistream.rest.answers import json_answer as _json
 from unistream.rest.answers import operation
+from unistream.rest.authorized import Authorized, identity_of
 from unistream.rest.backpressure import backpressure
 from unistream.rest.body_limit import BodyLimit
 from unistream.rest.checkpoints import CheckpointsApi
 from unistream.rest.cluster import ClusterApi
 from unistream.rest.commits import CommitsApi
 from unistream.rest.dead_letters import DeadLettersApi
+from unistream.rest.error_answers import add_error_handlers
 from unistream.rest.events import EventsApi
 from unistream.rest.explain import ExplainApi
 from unistream.rest.figures import FiguresApi
@@ -55,7 +53,7 @@ from unistream.rest.job_log import JobLogApi
 from unistream.rest.kept_jobs import KeptJobsApi
 from unistream.rest.letter_replays import LetterReplaysApi
 from unistream.rest.metrics import MetricsApi
-from unistream.rest.openapi import MSGPACK, document
+from unistream.rest.openapi import MSGPACK, OPERATIONS, document
 from unistream.rest.pages import PagesApi, built
 from unistream.rest.past_jobs import PastJobsApi
 from unistream.rest.procedures import ProceduresApi
@@ -73,15 +71,15 @@ from unistream.rest.requests import (
 )
 from unistream.rest.run_links import RunLinksApi
 from unistream.rest.savepoints import SavepointsApi
-from unistream.rest.scaling import Busy, ScalingApi
+from unistream.rest.scaling import ScalingApi
 from unistream.rest.timeline import TimelineApi
-from unistream.rest.triggers import OperationFailed, Triggers
+from unistream.rest.tokens import TokensApi
+from unistream.rest.triggers import Triggers
 from unistream.rest.vertices import VerticesApi
 from unistream.rest.workers import WorkersApi
 
 REFRESH_INTERVAL_MS: Final = 3_000
 SUBMISSION_PATH: Final = "/unistream/jobs"
-RETRY_AFTER_S: Final = 1  # what is away is asked again each second here, too
 EXCEPTIONS_SHOWN_MAX: Final = 1_000
 
 logger = logging.getLogger(__name__)
@@ -98,7 +96,9 @@ class _Api:
         version: str,
         triggers: Triggers,
         on_shutdown: Callable[[], None],
+        paths: AllowedPaths,
     ) -> None:
+        self._paths = paths
         self._dispatcher = dispatcher
         self._clock = clock
         self._version = version
@@ -201,6 +201,7 @@ class _Api:
 
     async def savepoint(self, id_: str, request: Request) -> Response:
         body = await body_of(request, SavepointBody)
+        self._check_place(body.target, request)
         return await run_in_threadpool(self._savepoint, id_, body)
 
     def _savepoint(self, id_: str, body: SavepointBody) -> Response:
@@ -211,6 +212,7 @@ class _Api:
 
     async def stop(self, id_: str, request: Request) -> Response:
         body = await body_of(request, StopBody)
+        self._check_place(body.target, request)
         return await run_in_threadpool(self._stop, id_, body)
 
     def _stop(self, id_: str, body: StopBody) -> Response:
@@ -218,6 +220,9 @@ class _Api:
         kind = SnapshotKind.TERMINATE if body.drain else SnapshotKind.SUSPEND
         request = SnapshotRequest(kind=kind, target=where, format=form)
         return self._snapshot(job, request, chosen_trigger(body.trigger))
+
+    def _check_place(self, where: str | None, request: Request) -> None:
+        self._paths.check(target(where), identity_of(request))
 
     def _snapshot(self, job: JobId, request: SnapshotRequest, trigger: str | None) -> Response:
         known = None if trigger is None else self._dispatcher.operation(job, trigger)
@@ -286,37 +291,29 @@ def create_app(
     version: str,
     triggers: Triggers,
     on_shutdown: Callable[[], None],
+    access: AccessControl,
     pages: Path | None = None,
 ) -> FastAPI:
-    """The ASGI application. `on_shutdown`: called for DELETE /cluster, must return at once. `pages`: where
-    the built web UI is; None: where this installation has it, if it does."""
-    api = _Api(dispatcher, clock=clock, version=version, triggers=triggers, on_shutdown=on_shutdown)
-    app = FastAPI(title="unistream", version=version, docs_url=None, redoc_url=None)
-    router = _routes(api)
-    ScalingApi(dispatcher, triggers).routes(router)
-    CheckpointsApi(dispatcher, triggers).routes(router)
-    MetricsApi(dispatcher).routes(router)
-    RefusalApi(dispatcher).routes(router)
-    CommitsApi(dispatcher).routes(router)
-    JobLogApi(dispatcher).routes(router)
-    KeptJobsApi(dispatcher).routes(router)
-    RunLinksApi(dispatcher).routes(router)
-    ProceduresApi(dispatcher, clock.wall_ms, version).routes(router)
-    VerticesApi(dispatcher).routes(router)
+    """The ASGI application. `on_shutdown`: called for DELETE /cluster, must return at once. `access`: knows
+    who may ask. `pages`: where the built web UI is; None: where this installation has it, if it does."""
     figures = FiguresApi(dispatcher, clock.wall_ms, version)
-    figures.routes(router)
     events = EventsApi(dispatcher, figures, clock.wall_ms, version)
+    router = _routes(
+        _Api(
+            dispatcher,
+            clock=clock,
+            version=version,
+            triggers=triggers,
+            on_shutdown=on_shutdown,
+            paths=access.paths,
+        )
+    )
+    figures.routes(router)
     events.routes(router)
+    _add_others(router, dispatcher, clock=clock, version=version, triggers=triggers, access=access)
+    _authorize(router, access)
+    app = FastAPI(title="unistream", version=version, docs_url=None, redoc_url=None)
     app.state.before_close = events.end
-    JobCommitsApi(dispatcher, clock.wall_ms).routes(router)
-    SavepointsApi(dispatcher, clock.wall_ms).routes(router)
-    DeadLettersApi(dispatcher).routes(router)
-    LetterReplaysApi(dispatcher, triggers).routes(router)
-    ExplainApi(dispatcher).routes(router)
-    TimelineApi(dispatcher).routes(router)
-    PastJobsApi(dispatcher).routes(router)
-    ClusterApi(dispatcher).routes(router)
-    WorkersApi(dispatcher).routes(router)
     web = APIRouter()
     PagesApi(pages or built(), version).routes(web)
     # `include_router` would look at the parameters of each route once more, at the first request: 40 ms
@@ -329,12 +326,46 @@ def create_app(
     return app
 
 
-def add_error_handlers(app: FastAPI) -> None:
-    """What goes wrong is answered by its sentence."""
-    app.add_exception_handler(UnistreamError, _on_unistream_error)
-    app.add_exception_handler(HTTPException, _on_http_error)
-    app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_exception_handler(Exception, _on_defect)
+def _add_others(
+    router: APIRouter,
+    dispatcher: Dispatcher,
+    *,
+    clock: Clock,
+    version: str,
+    triggers: Triggers,
+    access: AccessControl,
+) -> None:
+    """Adds the paths that have a module each."""
+    ScalingApi(dispatcher, triggers).routes(router)
+    CheckpointsApi(dispatcher, triggers).routes(router)
+    MetricsApi(dispatcher).routes(router)
+    RefusalApi(dispatcher).routes(router)
+    CommitsApi(dispatcher).routes(router)
+    JobLogApi(dispatcher).routes(router)
+    KeptJobsApi(dispatcher, access.paths).routes(router)
+    RunLinksApi(dispatcher).routes(router)
+    ProceduresApi(dispatcher, clock.wall_ms, version).routes(router)
+    VerticesApi(dispatcher).routes(router)
+    JobCommitsApi(dispatcher, clock.wall_ms).routes(router)
+    SavepointsApi(dispatcher, clock.wall_ms).routes(router)
+    DeadLettersApi(dispatcher).routes(router)
+    LetterReplaysApi(dispatcher, triggers).routes(router)
+    ExplainApi(dispatcher).routes(router)
+    TimelineApi(dispatcher).routes(router)
+    PastJobsApi(dispatcher).routes(router)
+    ClusterApi(dispatcher).routes(router)
+    WorkersApi(dispatcher).routes(router)
+    TokensApi(access).routes(router)
+
+
+def _authorize(router: APIRouter, access: AccessControl) -> None:
+    """Every path is answered for who may ask it: one that is not described cannot be served."""
+    for route in router.routes:
+        assert isinstance(route, APIRoute)
+        described = {method: OPERATIONS[f"{method} {route.path}"] for method in route.methods or ()}
+        needed = {method: operation.needs for method, operation in described.items()}
+        audited = {method for method, operation in described.items() if operation.changes}
+        route.app = Authorized(route.app, access, needed, audited)
 
 
 def _routes(api: _Api) -> APIRouter:
@@ -362,51 +393,3 @@ def _routes(api: _Api) -> APIRouter:
     get("/unistream/taskmanagers")(api.own_task_managers)
     post(SUBMISSION_PATH)(api.submit)
     return router
-
-
-# --- answers and errors ---------------------------------------------------------------------------
-
-
-def _errors(status: int, *texts: str) -> Response:
-    return _json({"errors": list(texts)}, status)
-
-
-def _status_of(error: UnistreamError) -> int:
-    match error:
-        case NotFound():
-            return 404
-        case AlreadyEnded() | Busy():
-            return 409
-        case OperationFailed():
-            return 500
-        case ConfigError() | CorruptSnapshot():
-            return 400
-        case Transient() | OutcomeUnknown():  # all requests may be repeated, with their own ids
-            return 503
-    return 500
-
-
-async def _on_unistream_error(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, UnistreamError)
-    answer = _errors(_status_of(error), str(error))
-    if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
-        answer.headers["Retry-After"] = str(RETRY_AFTER_S)
-    return answer
-
-
-async def _on_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    if error.status_code in (404, 405):
-        return _errors(404, f"Not found: {request.url.path}")
-    return _errors(error.status_code, str(error.detail))
-
-
-async def _on_invalid(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    texts = [f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors()]
-    return _errors(400, *texts)
-
-
-async def _on_defect(request: Request, error: Exception) -> Response:
-    logger.error("event=rest_defect method=%s path=%s", request.method, request.url.path, exc_info=error)
-    return _errors(500, "Internal server error.", type(error).__name__)

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Annotated, Final
 
 import msgspec
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -28,6 +28,7 @@ from unistream.base.errors import NotFound, Transient, UnistreamError
 from unistream.base.ids import JobId
 from unistream.master.cluster import Dispatcher
 from unistream.rest import event_log
+from unistream.rest.authorized import still_let_in
 from unistream.rest.figures import FiguresApi, NowMs
 
 STREAMS_MAX: Final = 64  # a third of the connections: a stream is served all the time, and makes no room
@@ -92,6 +93,7 @@ class EventsApi:
 
     async def events(
         self,
+        request: Request,
         job: Annotated[list[str], Query()] = [],  # noqa: B006  # FastAPI copies it
         checkpoints: Annotated[list[str], Query()] = [],  # noqa: B006
         lastEventId: str | None = None,  # as EventSource has it
@@ -103,7 +105,10 @@ class EventsApi:
         if len(self._streams) >= STREAMS_MAX:
             raise Transient(f"{STREAMS_MAX} event streams are open, which is the limit; ask without one")
         version = event_log.version_at(lastEventId or last_event_id, self._id, names)
-        return _EventStream(lambda: self._opened(names, version), self._sent, self._close)
+        is_let_in = still_let_in(request)
+        return _EventStream(
+            lambda: self._opened(names, version), lambda stream: self._sent(stream, is_let_in), self._close
+        )
 
     def end(self) -> None:
         """Ends all streams, with their last event."""
@@ -128,7 +133,8 @@ class EventsApi:
         for topic in stream.topics:
             topic.followers.discard(stream)
 
-    async def _sent(self, stream: _Stream) -> AsyncIterator[bytes]:
+    async def _sent(self, stream: _Stream, is_let_in: Callable[[], bool]) -> AsyncIterator[bytes]:
+        """Ends when the token of the client does: who asks again learns why."""
         yield event_log.framed([self._hello()])
         loop = asyncio.get_running_loop()
         beat_s = loop.time() + BEAT_S
@@ -136,6 +142,8 @@ class EventsApi:
             stream.wake.clear()
             events = stream.news(self._version)
             if loop.time() >= beat_s:
+                if not is_let_in():
+                    return
                 beat_s = loop.time() + BEAT_S
                 events.append(self._beat(stream))
             if events:

@@ -1,7 +1,7 @@
 """Who may ask at all, and which web pages may change something: the one door of the REST API.
 
 A browser sends requests for any page that it shows, also to loopback addresses; that the page cannot read the
-answer does not help if the request has cancelled a job. There is no login yet, hence:
+answer does not help if the request has cancelled a job. So, before anybody's token is looked at:
 
     every request               names this server by an IP address, as localhost, as `rest.address` or by the
                                 host of a public origin. A page whose own name resolves to 127.0.0.1 is of the
@@ -31,6 +31,9 @@ PAGE_HEADER: Final = "X-Unistream-Page"
 READS: Final = frozenset({"GET", "HEAD"})
 QUERIES: Final = frozenset({"/unistream/savepoints/query"})
 """They change nothing, but take their time: pages of others may not ask them, the own ones always may."""
+
+SIGN_IN: Final = frozenset({"/unistream/login", "/unistream/identity"})
+"""Pages let somebody in and out there, also where they change nothing in the cluster."""
 
 JSON: Final = "application/json"
 SHOWN_CHARS: Final = 100  # of what the client has sent
@@ -96,7 +99,7 @@ def refusal(asked: Asked, rules: Rules) -> str | None:
         return f"what a browser asks to change has the header {PAGE_HEADER}, which this server's pages send"
     if asked.has_body and not (asked.content_types and all(map(_is_json, asked.content_types))):
         return f"what a browser sends is {JSON}, not {_shown(asked.content_types)}"
-    if not rules.changes and asked.path.removeprefix("/v1") not in QUERIES:
+    if not rules.changes and asked.path.removeprefix("/v1") not in QUERIES | SIGN_IN:
         return f"the web UI changes nothing in this cluster: {WEB_CANCEL_ENABLE.key} is false there"
     return None
 

@@ -14,6 +14,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from unistream.master.shown import ClusterInfo, JobsPage, JobTimeline, WorkerLog, WorkersInfo
+from unistream.model import access
+from unistream.model.access import Scope
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.job_info import JobInfo
 from unistream.model.job_log_line import JobLogLine
@@ -22,6 +24,7 @@ from unistream.model.procedures import ProcedureReport
 from unistream.port.metadata import OutboxRecord
 from unistream.port.run_links import RunLink
 from unistream.rest import (
+    audit,
     checkpoint_shapes,
     event_log,
     figures,
@@ -55,6 +58,8 @@ class Operation(NamedTuple):
         body: The type of what it takes; None: nothing.
         query: Parameters that its handler reads by itself, and their JSON type.
         media: The type of the answer: of a stream, `answer` is the data of each event.
+        needs: The scope of a token that may ask; None: nobody has to say who asks.
+        quiet: It says again and again what is so, and does not stand in the audit log.
     """
 
     answer: Any
@@ -62,6 +67,13 @@ class Operation(NamedTuple):
     status: int = 200
     query: tuple[tuple[str, str], ...] = ()
     media: str = "application/json"
+    needs: Scope | None = Scope.READ
+    quiet: bool = False
+
+    @property
+    def changes(self) -> bool:
+        """Who has done it is noted."""
+        return self.needs not in (None, Scope.READ) and not self.quiet
 
 
 PAGE: Final = (("after", "integer"), ("limit", "integer"))
@@ -75,24 +87,26 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "GET /config": Operation(shapes.DashboardConfig),
     "GET /taskmanagers": Operation(shapes.TaskManagersShown),
     "GET /taskmanagers/{id_}": Operation(shapes.TaskManagerShown),
-    "DELETE /cluster": Operation(shapes.Nothing, status=202),
+    "DELETE /cluster": Operation(shapes.Nothing, status=202, needs=Scope.ADMIN),
     "GET /jobs": Operation(shapes.JobIds),
     "GET /jobs/overview": Operation(shapes.JobsOverview),
     "GET /jobs/{id_}": Operation(shapes.JobDetails),
-    "PATCH /jobs/{id_}": Operation(shapes.Nothing, status=202),
+    "PATCH /jobs/{id_}": Operation(shapes.Nothing, status=202, needs=Scope.OPERATE),
     "GET /jobs/{id_}/status": Operation(shapes.JobStatusInfo),
     "GET /jobs/{id_}/exceptions": Operation(shapes.JobExceptions),
     "GET /jobs/{id_}/plan": Operation(shapes.JobPlan),
     "GET /jobs/{id_}/vertices/{vertex}/backpressure": Operation(shapes.BackPressure),
     "GET /jobs/{id_}/vertices/{vertex}/metrics": Operation(list[shapes.Counter]),
     "GET /jobs/{id_}/vertices/{vertex}/subtasks/metrics": Operation(list[shapes.Counter]),
-    "POST /jobs/{id_}/savepoints": Operation(shapes.Started, SavepointBody, 202),
+    "POST /jobs/{id_}/savepoints": Operation(shapes.Started, SavepointBody, 202, needs=Scope.OPERATE),
     "GET /jobs/{id_}/savepoints/{trigger}": Operation(shapes.SavepointOperation),
-    "POST /jobs/{id_}/stop": Operation(shapes.Started, StopBody, 202),
+    "POST /jobs/{id_}/stop": Operation(shapes.Started, StopBody, 202, needs=Scope.OPERATE),
     "GET /jobs/{id_}/resource-requirements": Operation(dict[str, Requirements]),
-    "PUT /jobs/{id_}/resource-requirements": Operation(shapes.Nothing, dict[str, Requirements]),
+    "PUT /jobs/{id_}/resource-requirements": Operation(
+        shapes.Nothing, dict[str, Requirements], needs=Scope.OPERATE
+    ),
     "GET /jobs/{id_}/checkpoints": Operation(checkpoint_shapes.Checkpoints),
-    "POST /jobs/{id_}/checkpoints": Operation(shapes.Started, CheckpointBody, 202),
+    "POST /jobs/{id_}/checkpoints": Operation(shapes.Started, CheckpointBody, 202, needs=Scope.OPERATE),
     "GET /jobs/{id_}/checkpoints/config": Operation(checkpoint_shapes.CheckpointConfig),
     "GET /jobs/{id_}/checkpoints/{trigger}": Operation(shapes.CheckpointOperation),
     "GET /jobs/{id_}/checkpoints/details/{checkpoint}": Operation(checkpoint_shapes.CheckpointShown),
@@ -103,11 +117,11 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "GET /unistream/jobs/{id_}/vertices": Operation(vertices.Vertices),
     "GET /unistream/events": Operation(event_log.Event, media=event_log.EVENT_STREAM),
     "GET /unistream/jobs": Operation(shapes.OwnJobs),
-    "POST /unistream/jobs": Operation(shapes.Submitted, SUBMISSION, 202),
+    "POST /unistream/jobs": Operation(shapes.Submitted, SUBMISSION, 202, needs=Scope.SUBMIT),
     "GET /unistream/jobs/{id_}": Operation(JobInfo),
     "GET /unistream/jobs/{id_}/checkpoints": Operation(CheckpointsInfo),
     "GET /unistream/jobs/{id_}/checkpoints/{trigger}": Operation(shapes.PlaceOperation),
-    "POST /unistream/jobs/{id_}/rescale": Operation(shapes.Started, RescaleBody, 202),
+    "POST /unistream/jobs/{id_}/rescale": Operation(shapes.Started, RescaleBody, 202, needs=Scope.OPERATE),
     "GET /unistream/jobs/{id_}/rescale/{trigger}": Operation(shapes.RescaleOperation),
     "GET /unistream/jobs/{job}/log": Operation(list[JobLogLine], query=PAGE),
     "GET /unistream/jobs/{id_}/commits": Operation(job_commits.JobCommits, query=(("limit", "integer"),)),
@@ -118,7 +132,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
         LettersPage, query=(("table", "string"), ("operator", "string"), ("error", "string"))
     ),
     "POST /unistream/jobs/{id_}/dead-letters/replays": Operation(
-        shapes.Started, letter_replays.ReplayBody, 202
+        shapes.Started, letter_replays.ReplayBody, 202, needs=Scope.OPERATE
     ),
     "GET /unistream/jobs/{id_}/dead-letters/replays/{trigger}": Operation(letter_replays.ReplayOperation),
     "POST /unistream/savepoints/query": Operation(savepoints.QueryAnswer, savepoints.QueryBody),
@@ -131,20 +145,32 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "GET /unistream/workers": Operation(WorkersInfo),
     "GET /unistream/workers/{id_}/log": Operation(WorkerLog),
     "GET /unistream/commits": Operation(list[OutboxRecord], query=PAGE),
-    "PUT /unistream/cluster/refusal": Operation(shapes.RefusalState, RefusalBody),
+    "PUT /unistream/cluster/refusal": Operation(shapes.RefusalState, RefusalBody, needs=Scope.OPERATE),
     "GET /unistream/kept-jobs": Operation(shapes.AllKept),
-    "PUT /unistream/kept-jobs/{name}": Operation(shapes.KeptShown, KeepBody),
+    "PUT /unistream/kept-jobs/{name}": Operation(shapes.KeptShown, KeepBody, needs=Scope.OPERATE),
     "GET /unistream/kept-jobs/{name}": Operation(shapes.KeptShown),
-    "DELETE /unistream/kept-jobs/{name}": Operation(shapes.Nothing),
-    "POST /unistream/kept-jobs/{name}/check": Operation(shapes.Nothing, ChangesBody),
-    "POST /unistream/kept-jobs/{name}/start": Operation(shapes.Submitted, StartBody),
-    "PUT /unistream/procedures": Operation(shapes.Nothing, ProcedureReport),
+    "DELETE /unistream/kept-jobs/{name}": Operation(shapes.Nothing, needs=Scope.OPERATE),
+    "POST /unistream/kept-jobs/{name}/check": Operation(
+        shapes.Nothing, ChangesBody, needs=Scope.OPERATE, quiet=True
+    ),
+    "POST /unistream/kept-jobs/{name}/start": Operation(shapes.Submitted, StartBody, needs=Scope.OPERATE),
+    "PUT /unistream/procedures": Operation(shapes.Nothing, ProcedureReport, needs=Scope.OPERATE, quiet=True),
     "GET /unistream/procedures": Operation(shapes.ProceduresNow, query=(("job", "string"),)),
     "GET /unistream/run-links": Operation(shapes.Found, query=(("key", "string"), ("job", "string"))),
-    "POST /unistream/run-links/attach": Operation(RunLink, AttachBody),
-    "POST /unistream/run-links/heartbeat": Operation(shapes.Own, WatchBody),
-    "POST /unistream/run-links/release": Operation(shapes.Own, WatchBody),
-    "POST /unistream/run-links/take-over": Operation(shapes.LinkNow, TakeOverBody),
+    "POST /unistream/run-links/attach": Operation(RunLink, AttachBody, needs=Scope.OPERATE),
+    "POST /unistream/run-links/heartbeat": Operation(shapes.Own, WatchBody, needs=Scope.OPERATE, quiet=True),
+    "POST /unistream/run-links/release": Operation(shapes.Own, WatchBody, needs=Scope.OPERATE),
+    "GET /unistream/tokens": Operation(access.TokensShown, needs=Scope.ADMIN, quiet=True),
+    "POST /unistream/tokens": Operation(access.NewToken, access.TokenBody, 201, needs=Scope.ADMIN),
+    "DELETE /unistream/tokens/{id_}": Operation(access.TokenShown, needs=Scope.ADMIN),
+    "GET /unistream/audit": Operation(
+        audit.AuditPage, query=(("limit", "integer"),), needs=Scope.ADMIN, quiet=True
+    ),
+    "GET /unistream/identity": Operation(access.IdentityShown),
+    "DELETE /unistream/identity": Operation(access.TokenShown),
+    "POST /unistream/login-codes": Operation(access.NewCode, access.CodeBody),
+    "POST /unistream/login": Operation(access.NewToken, access.LoginBody, 201, needs=None),
+    "POST /unistream/run-links/take-over": Operation(shapes.LinkNow, TakeOverBody, needs=Scope.OPERATE),
 }
 """The operation of each path and method. A test compares it with the paths that are served."""
 

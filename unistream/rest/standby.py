@@ -26,8 +26,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from unistream.base.config import Configuration
 from unistream.base.errors import UnistreamError
-from unistream.rest.app import RETRY_AFTER_S, SUBMISSION_PATH, add_error_handlers
+from unistream.rest.app import SUBMISSION_PATH
 from unistream.rest.body_limit import BodyLimit
+from unistream.rest.error_answers import RETRY_AFTER_S, add_error_handlers
 from unistream.rest.guard import JSON, Guard, rules_of
 from unistream.rest.pages import PagesApi, built
 from unistream.rest.passing_on import NoAnswer, pass_on

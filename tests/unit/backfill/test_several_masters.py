@@ -58,6 +58,11 @@ class Led:
         target = self.succession.cluster.root / "stops"
         return structs.replace(ORDER, job=self.job, url=self._url, session=True, savepoint_root=str(target))
 
+    @property
+    def owner_token(self) -> str:
+        """That of the process that leads."""
+        return self._apis[-1].access.owner_token
+
     name = "the cluster"
     is_elected = True
 
@@ -120,7 +125,15 @@ def test_a_cluster_of_this_machine_is_followed_to_its_new_port(
 
     def enter(process: str) -> Path:
         url = led.url(WAIT_S)
-        return home.register(process, url=url, target="local", now_ms=1, session=session, cluster=mine)
+        return home.register(
+            process,
+            url=url,
+            target="local",
+            now_ms=1,
+            session=session,
+            cluster=mine,
+            token=led.owner_token,
+        )
 
     first = enter("first")
     found = running_job(Configuration(), led.job)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.cli.shell import Shell
 from unistream.base.config import Configuration
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.testing.mini_cluster import DEFAULTS, ThreadHost
@@ -60,15 +61,20 @@ def pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def start_cluster() -> Iterator[Callable[[], EmbeddedCluster]]:
+def start_cluster() -> Iterator[Callable[..., EmbeddedCluster]]:
     """Session clusters of this process that other commands find; workers are threads."""
     started: list[EmbeddedCluster] = []
 
-    def start() -> EmbeddedCluster:
-        config = Configuration({**DEFAULTS, "taskmanager.numberOfTaskSlots": "2"})
+    def start(**options: str) -> EmbeddedCluster:
+        config = Configuration({**DEFAULTS, "taskmanager.numberOfTaskSlots": "2", **options})
         started.append(EmbeddedCluster("mini", config, create_host=ThreadHost, max_workers=2))
         return started[-1]
 
     yield start
     for cluster in started:
         cluster.close()
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)

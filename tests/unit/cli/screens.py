@@ -37,6 +37,7 @@ from unistream.cli import (
     sinks,
     stack,
     taskmanager,
+    token,
 )
 from unistream.cli.errors import between_words
 from unistream.cli.logs import logged
@@ -49,6 +50,7 @@ from unistream.connector.listed import ConnectorPart, ListedConnector
 from unistream.core.memory import memory_plan
 from unistream.core.restore import RestorePlan
 from unistream.master.shown.history import NO_ARCHIVE
+from unistream.model.access import Scope, TokenShown
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.job_info import JobInfo, JobSummary, TaskManagerInfo
 from unistream.model.job_log_line import JobLogLine
@@ -122,6 +124,24 @@ def listed_connectors() -> list[ListedConnector]:
 def workers() -> list[tuple[str, TaskManagerInfo]]:
     found = answer("taskmanagers", Fields)["taskmanagers"]
     return [(one["cluster"], msgspec.convert(one, TaskManagerInfo)) for one in found]
+
+
+def tokens() -> list[TokenShown]:
+    """One that is used, one that was revoked, one that has expired, one with a long name."""
+    day_ms = 86_400_000
+
+    def made(id_: str, name: str, scope: Scope, **more: int | None) -> TokenShown:
+        times = {"created_ms": NOW_MS - 3 * day_ms, "expires_ms": None, "revoked_ms": None, "used_ms": None}
+        return TokenShown(id=id_, name=name, scope=scope, **(times | more))  # type: ignore[arg-type]
+
+    return [
+        made(
+            "3f9c0a1b2c3d", "nightly", Scope.OPERATE, expires_ms=NOW_MS + 90 * day_ms, used_ms=NOW_MS - 60_000
+        ),
+        made("a41b7c0d9e8f", "a laptop that is gone", Scope.ADMIN, revoked_ms=NOW_MS - day_ms),
+        made("77aa88bb99cc", "the trial of last week", Scope.READ, expires_ms=NOW_MS - day_ms),
+        made("0123456789ab", "dashboard " + "of the operations team " * 3, Scope.READ, used_ms=NOW_MS),
+    ]
 
 
 def restore_plan() -> RestorePlan:
@@ -245,6 +265,7 @@ SCREENS: Final[Mapping[str, Callable[[int], Parts]]] = {
     "dead_letters_show": lambda _width: [
         dead_letters.letter_grid(answer("letters-show", list[Fields]), NOW_MS, short=True)
     ],
+    "token_list": lambda _width: [token.listed(tokens(), NOW_MS)],
     "taskmanager_list": lambda _width: [taskmanager.worker_grid(workers())],
     "taskmanager_memory": lambda _width: [taskmanager.parts(memory_plan(Configuration(), 2))],
     "stack_status": lambda _width: [stack.server_grid(answer("stack", list[ServerStatus]))],

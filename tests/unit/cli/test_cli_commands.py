@@ -1,43 +1,19 @@
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.eventually import WAIT_S
-from unistream.cli.main import main
+from tests.unit.cli.shell import Shell
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.client.machine import home
 from unistream.model.snapshot_kind import SavepointFormat
 from unistream.savepoint.reading import read_savepoint
 
 Start = Callable[[], EmbeddedCluster]
-
-
-class Shell:
-    """Runs a command; keeps what it printed."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-        self.out = self.err = ""
-
-    def __call__(self, *words: str) -> int:
-        self._capsys.readouterr()
-        code = main(list(words))
-        self.out, self.err = self._capsys.readouterr()
-        return code
-
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(capsys)
 
 
 STORED = ["pipelines:endless", "-t", "local", "-D", "execution.checkpointing.interval=1 s", "-D"]

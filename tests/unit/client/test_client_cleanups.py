@@ -122,7 +122,7 @@ class Leading:
 
     def answers(self) -> bool:
         try:
-            return httpx.get(f"{self.leader.rest_url}/config", trust_env=False).is_success
+            return httpx.get(f"{self.leader.rest_url}/icon.svg", trust_env=False).status_code < 500
         except httpx.TransportError:
             return False
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tests.asking import as_owner
 from tests.eventually import WAIT_S
 from unistream.rest.event_log import Event
 
@@ -79,6 +80,7 @@ class Events:
 
     def __init__(self, port: int, path: str = "", **headers: str) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
+        headers = {**as_owner(f"http://127.0.0.1:{port}"), **headers}
         self._connection.request("GET", f"/unistream/events{path}", headers=headers)
         self.answer = self._connection.getresponse()
         assert self.answer.status == 200, self.answer.read()

@@ -433,8 +433,7 @@ def test_a_job_says_how_many_are_shown_also_from_the_catalogue(
     assert shown["counts"]["completed"] > 2
     assert len(shown["history"]) == 2
     api.cluster.dispatcher.snapshot(job, STOP).result(WAIT_S)
-    api.http.close()
-    api.server.close()
+    api.close()
     api.cluster.dispatcher.close()
     second = api.cluster.lead()
     try:

@@ -153,7 +153,10 @@ def test_a_client_that_does_not_read_gets_a_whole_picture_next(
     listener = Listener("127.0.0.1", 0)
     with closing(RestServer(app, listener, limits=patient)) as server:
         listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
-        with Events(server.port, f"?job={job}") as slow, Events(server.port, f"?job={job}") as quick:
+        with (
+            Events(server.port, f"?job={job}", **api.as_owner) as slow,
+            Events(server.port, f"?job={job}", **api.as_owner) as quick,
+        ):
             quick.until("job")
             for _ in range(5):
                 quick.until("change", topic=topic)

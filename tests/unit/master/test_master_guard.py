@@ -113,6 +113,12 @@ def test_what_is_refused(asked: Asked, why: str | None) -> None:
         pytest.param(Asked("PATCH", hosts=(HOST,)), None, id="a change of the command line"),
         pytest.param(read(HOST), None, id="a read"),
         pytest.param(page(path="/v1/unistream/savepoints/query"), None, id="a query changes nothing"),
+        pytest.param(page(path="/unistream/login"), None, id="somebody who signs in"),
+        pytest.param(page(path="/unistream/identity", method="DELETE"), None, id="somebody who signs out"),
+        pytest.param(page(path="/unistream/tokens"), OFF, id="a token that is made"),
+        pytest.param(
+            page("http://evil.example", path="/unistream/login"), ORIGIN, id="another page signs nobody in"
+        ),
         pytest.param(
             page("http://evil.example", path="/unistream/savepoints/query"),
             ORIGIN,

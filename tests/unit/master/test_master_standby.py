@@ -11,6 +11,7 @@ import httpx
 import msgspec
 import pytest
 
+from tests.asking import as_owner
 from tests.eventually import WAIT_S, eventually
 from tests.unit.master.event_reader import Events
 from tests.unit.master.served_cluster import Api
@@ -31,7 +32,13 @@ class Standby:
         self.leader = url
         self.front = MasterFront(self._look_up, Configuration(config), version="9.9", pages=pages)
         self.server = RestServer(self.front, Listener("127.0.0.1", 0))
-        self.http = httpx.Client(base_url=self.server.url, trust_env=False, verify=False, timeout=WAIT_S)
+        self.http = httpx.Client(
+            base_url=self.server.url,
+            headers={} if url is None else as_owner(url),
+            trust_env=False,
+            verify=False,
+            timeout=WAIT_S,
+        )
 
     def _look_up(self) -> str:
         if self.leader is None:
@@ -158,7 +165,7 @@ def test_a_stream_goes_on_through_it_and_ends_with_the_leader(
 ) -> None:
     standby = stands_by(api.server.url)
     job = api.cluster.dispatcher.submit(submission())
-    with Events(standby.server.port, f"?job={job}") as stream:
+    with Events(standby.server.port, f"?job={job}", **api.as_owner) as stream:
         assert stream.next()["event"] == "hello"
         stream.until("job")
         api.cluster.dispatcher.cancel(job)
@@ -173,7 +180,7 @@ def test_who_has_gone_is_served_no_more_at_the_leader(
 ) -> None:
     monkeypatch.setattr(events, "STREAMS_MAX", 1)
     standby = stands_by(api.server.url)
-    with Events(standby.server.port) as stream:
+    with Events(standby.server.port, **api.as_owner) as stream:
         assert stream.next()["event"] == "hello"
         assert standby.http.get("/unistream/events").status_code == 503
 
@@ -192,11 +199,11 @@ def test_it_leads_and_stands_by_again_at_one_address(
         first, second = (one.get("/unistream/overview")["cluster"] for one in (api, other))
         assert standby.http.get("/unistream/overview").json()["cluster"] == first
         standby.front.lead(other.app)
-        with Events(standby.server.port) as stream:
+        with Events(standby.server.port, **other.as_owner) as stream:
             assert stream.next()["cluster"] == second
             standby.front.stand_by()
             stream.until("end")
-        with Events(standby.server.port) as stream:
+        with Events(standby.server.port, **api.as_owner) as stream:
             assert stream.next()["cluster"] == first
     finally:
         other.close()

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.asking import as_owner
 from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, NothingListens, Unreachable
@@ -36,6 +37,7 @@ class LosesAnswers:
             def hand_on(handler) -> None:
                 body = handler.rfile.read(int(handler.headers.get("content-length", 0)))
                 sent = {"content-type": handler.headers["content-type"]} if body else {}
+                sent |= as_owner(url)
                 answer = httpx.request(
                     *(handler.command, url + handler.path),
                     content=body,

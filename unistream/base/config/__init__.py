@@ -22,5 +22,6 @@ from unistream.base.config.parsing import *
 from unistream.base.config.pipeline import *
 from unistream.base.config.rocksdb import *
 from unistream.base.config.scheduling import *
+from unistream.base.config.security import *
 from unistream.base.config.state import *
 from unistream.base.config.workers import *

@@ -21,6 +21,7 @@ from unistream.base.config import (
     pipeline,
     rocksdb,
     scheduling,
+    security,
     state,
     workers,
 )
@@ -40,6 +41,7 @@ TOPICS: Final = (
     exchange,
     workers,
     cluster,
+    security,
     high_availability,
     object_stores,
     history,

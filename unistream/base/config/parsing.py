@@ -125,6 +125,19 @@ def parse_asset_keys(text: str) -> tuple[tuple[str, ...], ...]:
         raise ConfigError(f'{text[:200]!r} is no JSON such as [["lake", "orders"]]: {error}') from error
 
 
+def parse_places(text: str) -> tuple[str, ...]:
+    """Absolute paths and URLs with commas between them.
+
+    >>> parse_places("/data/savepoints, s3://lake/savepoints")
+    ('/data/savepoints', 's3://lake/savepoints')
+    """
+    places = tuple(part.strip() for part in text.split(",") if part.strip())
+    for place in places:
+        if not (place.startswith("/") or "://" in place) or ".." in place.split("/"):
+            raise ConfigError(f"{place[:80]!r} is no absolute path or URL without '..'")
+    return places
+
+
 def parse_bool(text: str) -> bool:
     """``true`` or ``false``, in any case."""
     match text.strip().lower():

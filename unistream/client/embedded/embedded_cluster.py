@@ -27,6 +27,7 @@ from unistream.base.config import (
     HA_CLUSTER_ID,
     HA_STORAGE_DIR,
     HA_TYPE,
+    REST_AUTHENTICATION,
     TMP_DIRS,
     ZOOKEEPER_CONNECTION_TIMEOUT,
     ZOOKEEPER_QUORUM,
@@ -41,7 +42,14 @@ from unistream.base.object_stores import use_store
 from unistream.client.embedded.contending import Contending, Term
 from unistream.client.embedded.embedded_job import EmbeddedJobClient
 from unistream.client.embedded.ha_type import check_several, check_single, join_several, leave_several
-from unistream.client.embedded.hosts import LOCAL, engine_factory, host_factory, host_traits, workers_max
+from unistream.client.embedded.hosts import (
+    LOCAL,
+    STANDALONE,
+    engine_factory,
+    host_factory,
+    host_traits,
+    workers_max,
+)
 from unistream.client.embedded.job_folder import check_leader, job_folder
 from unistream.client.embedded.leader_process import LeaderPlan, LeaderProcess
 from unistream.client.machine import home
@@ -126,6 +134,10 @@ class EmbeddedCluster(Closing):
         use_store(config)
         if rest:
             require("server", "the REST API of a cluster")
+        elif target == STANDALONE and config.get(REST_AUTHENTICATION) == "token":
+            raise ConfigError(
+                "a standalone cluster serves the REST API: workers find what they present next to its address"
+            )
         self.id = uuid.uuid4().hex
         self.target = target
         self.shutdown_requested = threading.Event()

@@ -19,9 +19,11 @@ from unistream.base.awake_clock import AwakeClock
 from unistream.base.clock import Clock, SystemClock
 from unistream.base.closing import Cleanups, Closing
 from unistream.base.config import (
+    ALLOWED_PATHS,
     CHECKPOINT_DIR,
     JOBMANAGER_BIND,
     REST_ADDRESS,
+    REST_AUTHENTICATION,
     REST_PORT,
     SAVEPOINT_DIR,
     Configuration,
@@ -33,10 +35,11 @@ from unistream.client.embedded.job_folder import claim
 from unistream.client.machine import home
 from unistream.client.machine.background import awaited, in_background
 from unistream.connector.catalogue import create_discovery
+from unistream.core.access import worker_secret
 from unistream.master.cluster import Dispatcher
 from unistream.master.service import ClusterServices, HostFactory, master_ports
 from unistream.master.shown import ClusterPlaces
-from unistream.master.store import JobStore
+from unistream.master.store import JobStore, TokenStore
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.net.client import FlightControlClient
@@ -48,10 +51,12 @@ from unistream.port.retention import MetadataRetention
 from unistream.port.transport import ControlHandler, Server
 from unistream.rest.listener import Listener, ServedOnDemand
 from unistream.storage.artifacts import FsArtifactStore
+from unistream.storage.cluster_secret import cluster_secret
 from unistream.storage.fs import FsCheckpointStorage
 
 if TYPE_CHECKING:
     from unistream.client.embedded.master_server import MasterServer
+    from unistream.rest.access import AccessControl
     from unistream.rest.server import RestServer
     from unistream.rest.standby import RestApp
     from unistream.rest.triggers import Triggers
@@ -131,7 +136,11 @@ class LeaderProcess(Closing):
             jobs = JobStore(term.store, FsArtifactStore(plan.artifacts))
             self._cleanups.add(lambda: plan.on_end(jobs) if term.store.leads() else None)
             claim(term.store, jobs, plan.jobs)
-            services = _services(plan, clock, election)
+            secret = cluster_secret(plan.root)
+            self._tokens = TokenStore(term.store, SystemClock(), secret)
+            asks = plan.config.get(REST_AUTHENTICATION) == "token"
+            self._workers = worker_secret(secret) if asks and plan.target == STANDALONE else ""
+            services = _services(plan, clock, election, self._workers)
             ports = master_ports(services, term.store, term.leadership)
             self.dispatcher = Dispatcher(plan.config, services, ports)
             self._cleanups.add(self._end_dispatcher)
@@ -208,11 +217,35 @@ class LeaderProcess(Closing):
         )
 
     def _serve_rest(self) -> None:
+        from unistream.rest.access import AccessControl
+        from unistream.rest.allowed_paths import AllowedPaths
+        from unistream.rest.audit import AuditLog
         from unistream.rest.triggers import Triggers
 
-        plan = self._plan
+        plan, config = self._plan, self._plan.config
+        required = config.get(REST_AUTHENTICATION) == "token"
+        own = [str(plan.workdir), plan.root, *filter(None, map(config.find, (CHECKPOINT_DIR, SAVEPOINT_DIR)))]
+        paths = AllowedPaths(own, config.find(ALLOWED_PATHS))
+        audit = AuditLog(plan.workdir / "audit")
+        self._cleanups.add(audit.close)
+        access = AccessControl(self._tokens, SystemClock(), paths, audit, required=required)
         triggers = Triggers(_new_id)
-        url = self.rest_url = self._listen(partial(self._create_app, triggers))
+        create_app = partial(self._create_app, triggers, access)
+        if plan.server is not None:
+            self._enter(plan.server.url, access.owner_token)
+            plan.server.lead(create_app())
+            self._cleanups.add(plan.server.stand_by)
+        else:
+            listener = Listener(config.get(REST_ADDRESS), config.get(REST_PORT))
+            self._cleanups.add(listener.close)
+            self._enter(listener.url, access.owner_token)
+            self._cleanups.add(_served(listener, create_app, on_demand=not plan.session).close)
+        self._cleanups.add(lambda: None if self.has_stepped_down else triggers.linger(LINGER_S))
+
+    def _enter(self, url: str, token: str) -> None:
+        """Lets clients of this machine find it: before it answers, since they present the token."""
+        plan = self._plan
+        self.rest_url = url
         entry = home.register(
             plan.id,
             url=url,
@@ -220,11 +253,13 @@ class LeaderProcess(Closing):
             now_ms=SystemClock().wall_ms(),
             session=plan.session,
             cluster=self.dispatcher.cluster,
+            token=token,
+            control=self.dispatcher.control_address if self._workers else "",
+            workers=self._workers,
         )
         self._cleanups.add(lambda: entry.unlink(missing_ok=True))
-        self._cleanups.add(lambda: None if self.has_stepped_down else triggers.linger(LINGER_S))
 
-    def _create_app(self, triggers: Triggers) -> RestApp:
+    def _create_app(self, triggers: Triggers, access: AccessControl) -> RestApp:
         from unistream.rest.app import create_app
 
         return create_app(
@@ -233,30 +268,25 @@ class LeaderProcess(Closing):
             version=version("unistream"),
             triggers=triggers,
             on_shutdown=self._plan.on_shutdown_request,
+            access=access,
         )
 
-    def _listen(self, create_app: Callable[[], RestApp]) -> str:
-        """The URL where the app answers from now on."""
-        plan, config = self._plan, self._plan.config
-        if plan.server is not None:
-            plan.server.lead(create_app())
-            self._cleanups.add(plan.server.stand_by)
-            return plan.server.url
-        listener = Listener(config.get(REST_ADDRESS), config.get(REST_PORT))
-        self._cleanups.add(listener.close)
 
-        def serve(listener: Listener) -> RestServer:
-            from unistream.rest.server import RestServer
+def _served(
+    listener: Listener, create_app: Callable[[], RestApp], *, on_demand: bool
+) -> RestServer | ServedOnDemand:
+    """What answers there. `on_demand`: once the first client comes."""
 
-            return RestServer(create_app(), listener)
+    def serve(listener: Listener) -> RestServer:
+        from unistream.rest.server import RestServer
 
-        server = serve(listener) if plan.session else ServedOnDemand(listener, serve)
-        self._cleanups.add(server.close)
-        return listener.url
+        return RestServer(create_app(), listener)
+
+    return ServedOnDemand(listener, serve) if on_demand else serve(listener)
 
 
-def _services(plan: LeaderPlan, clock: Clock, election: LeaderElection) -> ClusterServices:
-    """`clock`: of the master's timeouts."""
+def _services(plan: LeaderPlan, clock: Clock, election: LeaderElection, workers: str) -> ClusterServices:
+    """`clock`: of the master's timeouts; `workers`: what standalone workers present."""
     config = plan.config
     url = home.metadata_url(config)
     away = _prepare_metadata(url)
@@ -265,7 +295,8 @@ def _services(plan: LeaderPlan, clock: Clock, election: LeaderElection) -> Clust
 
     def serve(control: ControlHandler) -> Server:
         port = control_port(plan.target, config)
-        return FlightServer(bind_host, control=control, partitions=None, port=port, unix=not standalone)
+        unix = not standalone
+        return FlightServer(bind_host, control=control, partitions=None, port=port, unix=unix, secret=workers)
 
     return ClusterServices(
         target=plan.target,

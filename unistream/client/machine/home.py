@@ -21,7 +21,7 @@ from unistream.base import process_mark
 from unistream.base.config import METADATA_URL, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import NO_CLUSTER, ClusterId
-from unistream.base.secrets import resolved
+from unistream.base.secrets import Secret, resolved
 
 HOME_VARIABLE = "UNISTREAM_HOME"
 BACKFILLS = "backfills"
@@ -39,6 +39,9 @@ class ClusterEntry(msgspec.Struct, frozen=True, kw_only=True):
         started: The start time of the process `pid` in clock ticks since boot ("" where the system does not
             provide it): a process that reuses the pid has another one.
         session: It goes on when a job has ended; False: it was started for one job.
+        token: Of its owner, for its REST API; "": it needs none.
+        control: Where standalone workers register; "": it has none.
+        workers: What they present there.
     """
 
     id: str
@@ -49,6 +52,9 @@ class ClusterEntry(msgspec.Struct, frozen=True, kw_only=True):
     started: str = ""
     session: bool = True
     cluster: ClusterId = NO_CLUSTER
+    token: Secret = Secret("")
+    control: str = ""
+    workers: Secret = Secret("")
 
     def is_named(self, text: str) -> bool:
         """`text` is the beginning of one of its ids."""
@@ -87,6 +93,9 @@ def register(
     now_ms: int,
     session: bool = True,
     cluster: ClusterId = NO_CLUSTER,
+    token: str = "",
+    control: str = "",
+    workers: str = "",
 ) -> Path:
     """Adds the entry of this process's cluster; returns its file."""
     pid = os.getpid()
@@ -99,6 +108,9 @@ def register(
         started=_start_of(pid) or "",
         session=session,
         cluster=cluster,
+        token=Secret(token),
+        control=control,
+        workers=Secret(workers),
     )
     folder = home() / "clusters"
     folder.mkdir(mode=0o700, exist_ok=True)

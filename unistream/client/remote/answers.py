@@ -7,7 +7,15 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, ProtocolError, UnistreamError
+from unistream.base.errors import (
+    AccessDenied,
+    AlreadyEnded,
+    ConfigError,
+    Forbidden,
+    NotFound,
+    ProtocolError,
+    UnistreamError,
+)
 from unistream.client.remote.http import Response
 
 UNAVAILABLE: Final = frozenset({502, 503, 504})
@@ -17,7 +25,12 @@ INTERNAL: Final = "Internal server error."
 
 T = TypeVar("T")
 
-_ERRORS: Final[Mapping[int, type[UnistreamError]]] = {404: NotFound, 409: AlreadyEnded}
+_ERRORS: Final[Mapping[int, type[UnistreamError]]] = {
+    401: AccessDenied,
+    403: Forbidden,
+    404: NotFound,
+    409: AlreadyEnded,
+}
 
 
 def decode(response: Response, kind: type[T]) -> T:

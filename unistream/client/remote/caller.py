@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from unistream.base.closing import Closing
 from unistream.base.errors import ClusterEnded, Unreachable
+from unistream.client.machine.tokens import token_for
 from unistream.client.remote.address import LeaderAddress
 from unistream.client.remote.answers import UNAVAILABLE, errors_in
 from unistream.client.remote.http import Http, NoAnswer, Response
@@ -26,6 +27,8 @@ from unistream.client.remote.policy import (
 )
 
 INSTANT_S = 0.001  # a timeout of 0 means another thing to a socket
+DENIED_MAX = 3  # answers in a row that know no token of ours, before that is the answer of the leader
+UNAUTHENTICATED = 401
 
 
 class Caller(Closing):
@@ -39,6 +42,7 @@ class Caller(Closing):
         self._is_current = False  # the leader was there when it was called last
         self._known = address.is_elected
         self._http = Http()
+        self._denied = 0
         self._never = threading.Event()
 
     @property
@@ -73,16 +77,10 @@ class Caller(Closing):
             Unreachable: there is none in `limit_s`; `longer` and `doubt`: see `last_error`.
             ClusterEnded: there will be none.
         """
+        attempt_s = attempt_limit(call, limit_s)
 
         def send(url: str, left_s: float) -> Response:
-            return self._http.send(
-                method,
-                f"{url}/v1{path}",
-                content,
-                content_type,
-                connect_s=min(CONNECT_S, left_s),
-                within_s=min(attempt_limit(call, limit_s), left_s),
-            )
+            return self._send(method, f"{url}/v1{path}", content, content_type, min(attempt_s, left_s))
 
         began_s, attempts, lost, said = time.monotonic(), 0, 0, ""
         while True:
@@ -112,6 +110,17 @@ class Caller(Closing):
                     why = str(answer) if said in ("", str(answer)) else f"{answer}; before it said: {said}"
                     raise self._given_up(tried, why, longer, doubt) from answer
 
+    def _send(self, method: str, url: str, content: bytes, content_type: str, within_s: float) -> Response:
+        return self._http.send(
+            method,
+            url,
+            content,
+            content_type,
+            token=token_for(url),
+            connect_s=min(CONNECT_S, within_s),
+            within_s=within_s,
+        )
+
     def _given_up(self, tried: Tried, why: str, longer: bool, doubt: str) -> Unreachable:
         where = self._address.name if self.is_elected else self.url
         return last_error(tried, where=where, reason=why, longer=longer, doubt=doubt, elected=self.is_elected)
@@ -129,7 +138,16 @@ class Caller(Closing):
         except NoAnswer as missing:
             return missing
         self._known = True
+        if self._may_be_another(response):
+            return NoAnswer(AttemptFailure.UNAVAILABLE, "; ".join(errors_in(response)))
         if response.status in UNAVAILABLE:
             return NoAnswer(AttemptFailure.UNAVAILABLE, "; ".join(errors_in(response)))
         self._is_current = True
         return response
+
+    def _may_be_another(self, response: Response) -> bool:
+        """A master that has just stepped down passes on what was meant for it, with its own token, to the
+        next leader, who has another one: that is asked for again."""
+        denied = response.status == UNAUTHENTICATED and self._address.is_elected
+        self._denied = self._denied + 1 if denied else 0
+        return 0 < self._denied < DENIED_MAX

@@ -63,6 +63,7 @@ class Http(Closing):
         content: bytes = b"",
         content_type: str = "application/json",
         *,
+        token: str | None = None,
         connect_s: float,
         within_s: float,
     ) -> Response:
@@ -73,6 +74,7 @@ class Http(Closing):
             url: With path and query.
             content: The body; a GET has none.
             content_type: Of the body.
+            token: A bearer token; None: none.
             connect_s: Longest wait for a connection.
             within_s: Longest time from now to the last byte of the answer.
 
@@ -83,6 +85,8 @@ class Http(Closing):
         headers = [("accept", "application/json")]
         if content:
             headers.append(("content-type", content_type))
+        if token is not None:
+            headers.append(("authorization", f"Bearer {token}"))
         try:
             answer = self._pool.request(
                 method,

@@ -24,6 +24,7 @@ from unistream.master.store.operations import (
 from unistream.master.store.procedures import StampedProcedures
 from unistream.master.store.restart_point import first_free_checkpoint, newest_restart_point, remove_unpointed
 from unistream.master.store.run_links import StampedLinks
+from unistream.master.store.token_store import TokenStore
 from unistream.master.store.until_written import UntilWritten
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "SnapshotPointers",
     "StampedLinks",
     "StampedProcedures",
+    "TokenStore",
     "TriggeredOperation",
     "UntilWritten",
     "begun",

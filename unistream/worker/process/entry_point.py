@@ -71,13 +71,15 @@ def run_standalone(
     on_silence: OnSilence = unheard,
     leaders: LeaderRetrieval | None = None,
     on_registered: Callable[[TaskManagerSpec], None] = lambda _spec: None,
+    *,
+    secret_for: Callable[[str], str | None] = lambda _master: None,
 ) -> int:
     """A standalone worker: when it has lost its master it cancels its tasks and registers again, under a new
     id, until `taskmanager.registration.timeout`. Returns the exit code.
 
     It ends when it is released or gets a signal, and when its master has replaced it. `on_silence` is called
     for each attempt to register that is not answered, `on_registered` for each registration. `leaders`: finds
-    the master, instead of `spec`.
+    the master, instead of `spec`. `secret_for`: what it presents to the master at an address.
 
     Raises:
         ConfigError: the spec or its configuration is invalid.
@@ -88,7 +90,7 @@ def run_standalone(
     apply_limits(config, spec.slots)
     refuse_breakpoints()
     with AwakeClock() as clock:
-        own = replace(default_services(clock), on_silence=on_silence, on_registered=on_registered)
+        own = replace(default_services(clock, secret_for), on_silence=on_silence, on_registered=on_registered)
         return _standalone(spec, new_id, own, leaders)
 
 

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from unistream.base import config as options
@@ -62,8 +63,11 @@ class Services:
     on_registered: Callable[[TaskManagerSpec], None] = lambda _spec: None
 
 
-def default_services(clock: Clock | None = None) -> Services:
-    """Arrow Flight and fsspec. `clock`: of timeouts; None: the system's.
+def default_services(
+    clock: Clock | None = None, secret_for: Callable[[str], str | None] | None = None
+) -> Services:
+    """Arrow Flight and fsspec. `clock`: of timeouts; None: the system's. `secret_for`: what is presented to
+    the master at an address; None: nothing, over a socket that nobody else reaches.
 
     Raises:
         ConfigError: crash points are enabled outside of a test.
@@ -76,7 +80,9 @@ def default_services(clock: Clock | None = None) -> Services:
     return Services(
         clock=clock,
         server=lambda host, control, partitions: FlightServer(host, control=control, partitions=partitions),
-        control_client=FlightControlClient,
+        control_client=lambda address: FlightControlClient(
+            address, secret=None if secret_for is None else partial(secret_for, address)
+        ),
         data_client=lambda config: FlightDataClient(config.get(options.PARTITION_REQUEST_TIMEOUT), clock),
         state_writer=FsStateWriter,
         state_reader=FsStateReader,

@@ -1,0 +1,84 @@
+"""Which token a client presents to a cluster.
+
+    a cluster of this user on this machine   the owner's, from its entry in `home`: nobody types anything
+    any other                                the one of the environment: UNISTREAM_TOKEN, or the first line of
+                                             the file that UNISTREAM_TOKEN_FILE names
+
+A token of the environment is not sent to a cluster of this user's own, and none at all in plain text to
+another machine.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from unistream.base.errors import ConfigError
+from unistream.client.machine import home
+
+TOKEN_VARIABLE: Final = "UNISTREAM_TOKEN"  # noqa: S105  # its name
+TOKEN_FILE_VARIABLE: Final = "UNISTREAM_TOKEN_FILE"  # noqa: S105
+
+
+def token_for(url: str) -> str | None:
+    """The token for the cluster whose URL this is, or begins with; None: there is none to present.
+
+    Raises:
+        ConfigError: the file of the environment cannot be read.
+    """
+    own = next((one for one in _clusters() if f"{url}/".startswith(f"{one.url}/")), None)
+    if own is not None:
+        return own.token.reveal() or None
+    return _of_environment() if _is_private(url) else None
+
+
+def worker_secret_for(control: str) -> str | None:
+    """What a worker presents to the cluster that listens there, such as ``grpc+tcp://127.0.0.1:6123``; None:
+    no cluster of this user does."""
+    for entry in _clusters():
+        if entry.control and _same(entry.control, control):
+            return entry.workers.reveal()
+    return None
+
+
+def _clusters() -> list[home.ClusterEntry]:
+    """The newest first. Where the home cannot be made, as in a container without one, no cluster is."""
+    try:
+        return home.clusters()[::-1]
+    except ConfigError:
+        return []
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether both are one port of this machine, however that is called."""
+    first, second = urlsplit(one), urlsplit(other)
+    return first.port == second.port and all(_is_loopback(parts.hostname) for parts in (first, second))
+
+
+def _of_environment() -> str | None:
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    path = os.environ.get(TOKEN_FILE_VARIABLE, "")
+    if token or not path:
+        return token or None
+    try:
+        return Path(path).read_text("utf-8").split("\n", 1)[0].strip() or None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{TOKEN_FILE_VARIABLE}={path} cannot be read: {error}") from error
+
+
+def _is_private(url: str) -> bool:
+    """Nobody on the way to it can read what is sent."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or _is_loopback(parts.hostname)
+
+
+def _is_loopback(host: str | None) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,43 @@
+"""Who may do what over REST. Pure.
+
+Decides: what a token's text is, whether a request that presents one is answered, and as whom. May import:
+`base`, `model`. Start with `tokens`.
+"""
+
+from __future__ import annotations
+
+from unistream.core.access.tokens import (
+    RANDOM_BYTES,
+    TOKEN_NAME_CHARS_MAX,
+    Denied,
+    Identity,
+    IssuedToken,
+    SealedToken,
+    TokenRecord,
+    has_own_seal,
+    identify,
+    is_token,
+    issued,
+    parsed,
+    revoked,
+    sealed,
+    worker_secret,
+)
+
+__all__ = [
+    "RANDOM_BYTES",
+    "TOKEN_NAME_CHARS_MAX",
+    "Denied",
+    "Identity",
+    "IssuedToken",
+    "SealedToken",
+    "TokenRecord",
+    "has_own_seal",
+    "identify",
+    "is_token",
+    "issued",
+    "parsed",
+    "revoked",
+    "sealed",
+    "worker_secret",
+]
