@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.service import await_job, cluster, endless, runs
+from unistream.client.machine.tokens import token_for
 from unistream.client.remote.rest_client import RestClient
 from unistream.rest.pages import built
 
@@ -148,7 +149,7 @@ def browsed(part: str, url: str, **given: Any) -> dict[str, Any]:
     run = subprocess.run(
         ["node", "e2e/figures.mjs", part, url, json.dumps(given)],
         cwd=UI,
-        env={**os.environ, "UNISTREAM_CHROMIUM": browser},
+        env={**os.environ, "UNISTREAM_CHROMIUM": browser, "UNISTREAM_TOKEN": token_for(url) or ""},
         stdout=subprocess.PIPE,
         text=True,
         check=False,

@@ -20,11 +20,15 @@ from typing import Any, Final, TypeAlias
 import httpx
 import msgspec
 
+from tests.asking import as_owner
 from tests.browser.incidents import running_well
 from tests.eventually import WAIT_S
 from tests.unit.master.described import operation_of
 from unistream import __version__
 from unistream.client.machine.home import HOME_VARIABLE
+from unistream.client.remote.rest_client import RestClient
+from unistream.client.remote.tokens import TokensClient
+from unistream.model.access import Scope
 
 Json: TypeAlias = Any
 Answers: TypeAlias = dict[str, list[Json]]  # path -> status, body
@@ -33,8 +37,12 @@ HERE: Final = Path(__file__).parent
 RECORDED: Final = HERE.parents[1] / "ui" / "stories" / "recorded.json"
 PICTURES: Final = HERE / "pictures"
 OF_JOB: Final = ("", "/timeline", "/checkpoints", "/state", "/commits", "/log", "/explain", "/vertices")
-OF_CLUSTER: Final = ("/config", "/unistream/overview", "/unistream/workers", "/unistream/cluster")
+OF_CLUSTER: Final = (
+    *("/config", "/unistream/overview", "/unistream/workers", "/unistream/cluster"),
+    *("/unistream/identity", "/unistream/tokens"),
+)
 LISTS: Final = ("/unistream/history", "/unistream/run-links", "/unistream/kept-jobs", "/unistream/procedures")
+DAY_MS: Final = 24 * 3_600_000
 WIDE: Final = {"size": {"width": 1400, "height": 900}, "colorScheme": "light"}
 DARK: Final = {"size": {"width": 1400, "height": 900}, "colorScheme": "dark"}
 NARROW: Final = {"size": {"width": 400, "height": 800}, "colorScheme": "dark"}
@@ -43,7 +51,7 @@ TABS: Final = (
     *("graph", "timeline", "checkpoints", "state", "commits", "dead-letters", "exceptions", "log", "plan"),
     "configuration",
 )
-PAGES: Final = ("overview", "workers", "cluster", "history", "procedures", "explain", "simulation")
+PAGES: Final = ("overview", "workers", "cluster", "history", "procedures", "explain", "simulation", "tokens")
 CHANGING: Final = (
     "overview",
     "graph",
@@ -54,6 +62,7 @@ CHANGING: Final = (
     "workers",
     "history",
     "procedures",
+    "tokens",
 )
 ODD: Final = (
     "a name with <b>markup</b> & more",
@@ -79,9 +88,17 @@ def record(url: str, job: str) -> Answers:
     """What a cluster answers now."""
     paths = [f"/unistream/jobs/{job}{end}" for end in OF_JOB]
     paths += [f"/jobs/{job}", f"/jobs/{job}/plan", f"/jobs/{job}/checkpoints/config", *OF_CLUSTER, *LISTS]
-    with httpx.Client(base_url=url, trust_env=False, timeout=WAIT_S) as http:
+    with httpx.Client(base_url=url, headers=as_owner(url), trust_env=False, timeout=WAIT_S) as http:
         asked = {path: http.get(path, params={"job": job} if path in LISTS[1:] else None) for path in paths}
     return {path: [answer.status_code, answer.json()] for path, answer in asked.items()}
+
+
+def make_tokens(url: str) -> None:
+    """Those that the page of tokens shows."""
+    with RestClient(url) as client:
+        tokens = TokensClient(client)
+        tokens.create("nightly", Scope.OPERATE, 90 * DAY_MS)
+        tokens.create("dashboard on the wall", Scope.READ)
 
 
 def typed(answers: Answers) -> Answers:
@@ -155,6 +172,7 @@ class Drawn:
         body("/unistream/workers").update(workers=[])
         body("/unistream/history").update(jobs=[], next=None)
         body("/unistream/procedures").update(procedures=[])
+        body("/unistream/tokens").update(tokens=[])
         checkpoints = body(f"/unistream/jobs/{self.job}/checkpoints")
         checkpoints.update(latest=[], latest_completed=None, completed=0)
         timeline = body(f"/unistream/jobs/{self.job}/timeline")
@@ -196,6 +214,11 @@ class Drawn:
         ]
         procedures = self._body(answers, "/unistream/procedures")["procedures"]
         procedures[:] = [self._odd_procedure(procedures[number % 2], number) for number in range(40)]
+        tokens = self._body(answers, "/unistream/tokens")["tokens"]
+        tokens[:] = [
+            {**one, "id": f"{number:012x}", "name": f"{number} {ODD[number % 5]}"[:100]}
+            for number, one in enumerate(tokens * 20)
+        ]
         history = self._body(answers, "/unistream/history")
         history["jobs"] = [self._odd(line, number)["summary"] for number in range(60)]
 
@@ -245,6 +268,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="unistream-drawn-") as work:
         os.environ[HOME_VARIABLE] = f"{work}/home"
         with running_well(Path(work)) as scene:
+            make_tokens(scene.url)
             answers = record(scene.url, scene.job)
     text = json.dumps({"job": scene.job, "answers": answers}, separators=(",", ":"), ensure_ascii=False)
     RECORDED.write_text(text.replace(work, "/data").replace(str(HERE), "/srv/flights") + "\n")

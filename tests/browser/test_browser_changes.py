@@ -11,6 +11,7 @@ import pytest
 from msgspec import structs
 
 import unistream as us
+from tests.asking import as_owner
 from tests.browser.web_ui import check_case, missing, running_case, windows
 from tests.eventually import WAIT_S
 from tests.integration.crash_runs import Command, commands_in
@@ -28,7 +29,11 @@ from unistream.worker.code import pack
 pytestmark = pytest.mark.timeout(900)
 
 DAGSTER = "http://dagster.example:3000"
-CONFIG = {"web.dagster-url": DAGSTER, "heartbeat.interval": "500 ms"}
+CONFIG = {
+    "web.dagster-url": DAGSTER,
+    "heartbeat.interval": "500 ms",
+    "security.rest.authentication": "token",
+}
 COUNTS = """
 import unistream as us
 
@@ -83,9 +88,10 @@ def test_each_tab_of_a_job_that_is_not_known_leads_to_others(cluster: EmbeddedCl
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Command]]:
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Command]]:
     if why := missing():
         pytest.skip(why)
+    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))  # of its commands, for the owner's token
     (tmp_path / "counting.py").write_text(COUNTS)
     with commands_in(tmp_path) as start:
         yield start
@@ -137,7 +143,9 @@ def test_runs_and_assets_of_dagster_are_links(
 ) -> None:
     job = flights(**{"dagster.assets": '[["lake", "orders 1"]]'})
     watcher = {"root_run": "run-7", "run": "run-7", "step": "orders", "attempt": 0}
-    with httpx.Client(base_url=cluster.rest_url, trust_env=False) as http:
+    with httpx.Client(
+        base_url=cluster.rest_url, headers=as_owner(str(cluster.rest_url)), trust_env=False
+    ) as http:
         body = {"key": "orders", "job": str(job), "watcher": watcher}
         answer = http.post("/unistream/run-links/attach", json=body)
         assert answer.status_code == 200, answer.text

@@ -17,11 +17,12 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.kafka]
 
 
 @pytest.fixture
-def masters(tmp_path: Path, zookeeper: str) -> Iterator[Masters]:
+def masters(tmp_path: Path, zookeeper: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Masters]:
     why = missing()
     if why is not None:
         pytest.skip(why)
-    with masters_in(tmp_path, zookeeper) as masters:
+    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))  # of its masters, for the owner's token
+    with masters_in(tmp_path, zookeeper, options={"security.rest.authentication": "token"}) as masters:
         yield masters
 
 

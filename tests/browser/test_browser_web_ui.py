@@ -33,6 +33,8 @@ from unistream.worker.code import pack
 
 pytestmark = pytest.mark.timeout(900)
 
+TOKENS = {"security.rest.authentication": "token"}
+NO_TOKENS = {"security.rest.authentication": "none"}
 NARROW = {"size": {"width": 400, "height": 800}, "colorScheme": "dark"}
 
 
@@ -40,12 +42,12 @@ NARROW = {"size": {"width": 400, "height": 800}, "colorScheme": "dark"}
 def cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[EmbeddedCluster]:
-    """`request.param`: its configuration, if it has any."""
+    """It wants tokens. `request.param`: more of its configuration."""
     why = missing()
     if why is not None:
         pytest.skip(why)
     monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
-    config = Configuration(getattr(request, "param", {}))
+    config = Configuration(TOKENS | getattr(request, "param", {}))
     with EmbeddedCluster("local", config, workdir=tmp_path / "cluster") as cluster:
         yield cluster
 
@@ -80,6 +82,7 @@ def test_what_cannot_be_done_is_said_in_the_words_of_the_server(
     check_case("actions", "refusals", cluster.rest_url, job=flights())
 
 
+@pytest.mark.parametrize("cluster", [NO_TOKENS, {}], indirect=True, ids=["without tokens", "with tokens"])
 def test_pages_of_others_change_nothing(cluster: EmbeddedCluster, flights: Callable[[], str]) -> None:
     check_case("guard", "strangers", cluster.rest_url, job=flights())
 
@@ -100,7 +103,7 @@ def test_what_was_asked_for_while_nobody_led_is_done_by_the_next_leader(
         await_word("ready")
         cluster.close()
         await_word("asked")
-        port = Configuration({"rest.port": url.rpartition(":")[2]})
+        port = Configuration(TOKENS | {"rest.port": url.rpartition(":")[2]})
         with EmbeddedCluster("local", port, workdir=tmp_path / "cluster") as later:
             await_word("done")
             info = later.dispatcher.job(JobId(job))

@@ -1,8 +1,8 @@
 """The web UI in a real Chromium, against a cluster that runs: what the cases of `ui/e2e` need.
 
 The cases are JavaScript, over playwright-core: it waits for what is shown, and axe runs in the page; both
-come with the packages of the UI, which needs Node anyway. `tests.browser.chromium` is for pages of others,
-which are tested where Node is not.
+come with the packages of the UI, which needs Node anyway. A case signs in by a link, for which it asks with
+the owner's token. `tests.browser.chromium` is for pages of others, which are tested where Node is not.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ import pytest
 import unistream as us
 from tests.browser import chromium
 from tests.modes import STREAMING
+from unistream.client.machine.tokens import token_for
+from unistream.client.remote.rest_client import RestClient
+from unistream.client.remote.tokens import TokensClient
 from unistream.rest.pages import built
 
 UI: Final = Path(__file__).parents[2] / "ui"
@@ -41,6 +44,12 @@ def missing() -> str | None:
     return None
 
 
+def login_link(url: str) -> str:
+    """What `unistream ui` prints: it lets one browser in, once."""
+    with RestClient(url) as cluster:
+        return TokensClient(cluster).login_link()
+
+
 def check_case(module: str, name: str, url: str, **given: Any) -> None:
     """Runs `name` of `ui/e2e/<module>.mjs` against the cluster at `url`; fails with its words."""
     with running_case(module, name, url, **given):
@@ -55,7 +64,7 @@ def running_case(module: str, name: str, url: str, **given: Any) -> Iterator[Cal
     with subprocess.Popen(
         ["node", "e2e/run.mjs", module, name, url, json.dumps(given)],
         cwd=UI,
-        env={**os.environ, "UNISTREAM_CHROMIUM": found},
+        env={**os.environ, "UNISTREAM_CHROMIUM": found, "UNISTREAM_TOKEN": token_for(url) or ""},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

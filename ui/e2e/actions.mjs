@@ -1,5 +1,5 @@
 /** Actions of a job, as somebody does them. */
-import { demand } from "./browser.mjs";
+import { asOwner, demand } from "./browser.mjs";
 
 /** Opens the dialog of a button, and looks at it. */
 export async function asked(ui, button, title) {
@@ -31,10 +31,10 @@ async function copied(ui, operation, what) {
 export async function runs(ui, job) {
   await ui.goto(`/jobs/${job}`);
   await ui.page.locator(".title .badge", { hasText: "RUNNING" }).waitFor();
-  await ui.page.waitForFunction(async (id) => {
-    const info = await (await fetch(`/unistream/jobs/${id}`)).json();
+  await ui.until(async () => {
+    const info = await ui.json(`/unistream/jobs/${job}`);
     return info.state === "RUNNING" && info.subtasks.every(({ state }) => state === "RUNNING");
-  }, job);
+  }, "all its tasks run");
 }
 
 export async function savepoint(ui) {
@@ -143,7 +143,7 @@ export async function rescale(ui, job, { slider = 1 } = {}) {
   await dialog.getByRole("button", { name: "Rescale" }).click();
   await ui.page.reload(); // whoever asked is not needed any more
   await said(ui, "The job runs with it");
-  const info = await (await fetch(`${ui.url}/unistream/jobs/${job}`)).json();
+  const info = await ui.json(`/unistream/jobs/${job}`);
   demand(
     info.subtasks.some(({ index }) => index === 2),
     "a vertex has a third subtask",
@@ -214,7 +214,7 @@ export async function refusals(ui, { job }) {
   await hideAll(ui);
 
   dialog = await asked(ui, "Stop", "Stop with a savepoint");
-  await fetch(`${ui.url}/jobs/${job}`, { method: "PATCH" });
+  await asOwner(`${ui.url}/jobs/${job}`, { method: "PATCH" });
   await dialog.getByText("The job has ended as CANCELED.").waitFor();
   demand(
     (await dialog.getByRole("button", { name: "Stop the job" }).count()) === 0,

@@ -9,12 +9,14 @@ const HOUR_MS = 3_600_000;
 const LOGIN = "<!doctype html><title>Sign in</title><h1>Sign in</h1>";
 
 /** A proxy in front of a cluster, which does what its fields say. */
-class Between {
+export class Between {
   delayMs = 0;
   /** Streams do not get through. */
   buffers = false;
   /** What is answered in place of the cluster; null: nothing is. */
   status = null;
+  /** The token that it presents for everybody; null: it passes on what it gets. */
+  token = null;
   #open = new Set();
 
   static async before(url) {
@@ -44,7 +46,9 @@ class Between {
     }
     this.#open.add(answer);
     answer.on("close", () => this.#open.delete(answer));
-    const onward = request(url + asked.url, { method: asked.method, headers: asked.headers }, (from) => {
+    const presented = this.token === null ? {} : { authorization: `Bearer ${this.token}` };
+    const headers = { ...asked.headers, ...presented };
+    const onward = request(url + asked.url, { method: asked.method, headers }, (from) => {
       if (this.buffers && from.headers["content-type"]?.startsWith("text/event-stream")) {
         answer.on("close", () => from.destroy());
         from.resume();
@@ -59,7 +63,7 @@ class Between {
   }
 }
 
-async function behind(ui, does) {
+export async function behind(ui, does) {
   const between = await Between.before(ui.url);
   const tab = await ui.tab(between.url);
   try {

@@ -3,9 +3,11 @@
  * a serious finding of axe.
  *
  *     const ui = await opened(url);
- *     await ui.goto(`/jobs/${job}`);
+ *     await ui.goto(`/jobs/${job}`); // signs in first, by a link, as `unistream ui` prints it
  *     await ui.isAccessible("the page of a job");
  *     await ui.close();   // throws if there was an error
+ *
+ * UNISTREAM_TOKEN is that of the cluster's owner: it asks for links, and for what no page does.
  */
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -14,6 +16,7 @@ import { chromium } from "playwright-core";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const WAIT_MS = 60_000; // of a machine that is overloaded; otherwise everything is there within a second
+const STEP_MS = 200;
 const SERIOUS = ["serious", "critical"];
 
 export const LAUNCHED = {
@@ -22,6 +25,20 @@ export const LAUNCHED = {
 };
 
 export const SIZES = { wide: { width: 1400, height: 900 }, narrow: { width: 400, height: 800 } };
+
+/** What the cluster at `url` answers its owner. */
+export function asOwner(url, init = {}) {
+  const headers = { ...init.headers, Authorization: `Bearer ${process.env.UNISTREAM_TOKEN ?? ""}` };
+  return fetch(url, { ...init, headers });
+}
+
+/** A link that lets one browser in, once. */
+export async function linkTo(url) {
+  const headers = { "content-type": "application/json" };
+  const answer = await asOwner(`${url}/unistream/login-codes`, { method: "POST", body: "{}", headers });
+  demand(answer.ok, `there is a code: ${answer.status}`);
+  return `${url}/ui/#login=${(await answer.json()).code}`;
+}
 
 export async function opened(url, { size = SIZES.wide, colorScheme = "light" } = {}) {
   const browser = await chromium.launch(LAUNCHED);
@@ -39,6 +56,7 @@ export async function opened(url, { size = SIZES.wide, colorScheme = "light" } =
 class Ui {
   #errors;
   #forgiven;
+  #isIn = false;
 
   /** `seen`: of all tabs. */
   constructor(url, browser, page, seen = { errors: [], forgiven: [] }) {
@@ -67,8 +85,21 @@ class Ui {
     });
   }
 
+  /** As somebody who has a link. */
+  async signIn() {
+    await this.page.goto(await linkTo(this.url));
+    await this.isInside();
+  }
+
+  /** There are pages, not the one on which one signs in. From now on `goto` goes to them. */
+  async isInside() {
+    await this.page.getByRole("navigation", { name: "Pages" }).waitFor();
+    this.#isIn = true;
+  }
+
   /** A path of the UI, such as `/jobs/…`. */
   async goto(path) {
+    if (!this.#isIn) await this.signIn();
     await this.page.goto(`${this.url}/ui${path}`);
     await this.page.getByRole("heading", { level: 1 }).waitFor();
   }
@@ -78,6 +109,20 @@ class Ui {
     const page = await this.page.context().newPage();
     page.setDefaultTimeout(WAIT_MS);
     return new Ui(url, this.browser, page, { errors: this.#errors, forgiven: this.#forgiven });
+  }
+
+  /** The JSON of a path, as the cluster answers its owner. */
+  async json(path) {
+    return (await asOwner(this.url + path)).json();
+  }
+
+  /** Until it returns something that is true. */
+  async until(condition, what) {
+    const end = Date.now() + WAIT_MS;
+    while (!(await condition())) {
+      demand(Date.now() < end, `not within ${WAIT_MS / 1_000} s: ${what}`);
+      await this.page.waitForTimeout(STEP_MS);
+    }
   }
 
   /** Until the mark in the bar has this word. */

@@ -1,6 +1,6 @@
 /** What becomes of a job while its pages are open: it ends, it is upgraded, it is removed; and numbers that are none. */
 import { runs } from "./actions.mjs";
-import { demand } from "./browser.mjs";
+import { asOwner, demand } from "./browser.mjs";
 
 const TABS = [
   "",
@@ -66,7 +66,7 @@ export async function ends(ui, { job }) {
   ui.forgive(/\b404\b/); // of its state
   await runs(ui, job);
   const pages = await someOpen(ui, job);
-  await fetch(`${ui.url}/jobs/${job}`, { method: "PATCH" });
+  await asOwner(`${ui.url}/jobs/${job}`, { method: "PATCH" });
   await says(pages, "CANCELED", async (tab, one) => {
     demand((await one.page.getByRole("alert").count()) === 0, `${tab}: an end is no failure`);
     await one.page
@@ -100,6 +100,7 @@ export async function isUpgraded(ui, { job }) {
 /** No cluster knows it any more: each tab says so, and where others are. */
 export async function isGone(ui, { job }) {
   ui.forgive(/\b404\b/);
+  await ui.signIn();
   for (const tab of TABS) {
     await ui.page.goto(`${ui.url}/ui/jobs/${job}${tab}`);
     await ui.page.getByText("It may have been removed from the history.").first().waitFor();

@@ -49,7 +49,7 @@ async function draw(ui, { name, path, size, colorScheme, answers, state }, now, 
     if (STATIC.test(pathname)) return route.continue();
     if (gone) return route.abort("connectionrefused");
     if (pathname === "/unistream/events") return answer(route, 503, { errors: ["no stream"] });
-    if (state === "loading") return undefined; // for ever
+    if (state === "loading" && pathname !== "/unistream/identity") return undefined; // for ever
     const [status, body] = answers[pathname] ?? [404, { errors: [`there is no ${pathname}`] }];
     return answer(route, status, body);
   });

@@ -42,7 +42,7 @@ export async function strangers(ui, { job }) {
     await browser.close();
     server.close();
   }
-  const info = await (await fetch(`${ui.url}/unistream/jobs/${job}`)).json();
+  const info = await ui.json(`/unistream/jobs/${job}`);
   demand(info.state === "RUNNING" && info.savepoint === null, `it is as it was, not ${info.state}`);
 }
 

@@ -37,10 +37,10 @@ export async function hostile(ui, { job, failed, called, error }) {
 }
 
 async function rows(ui, job) {
-  await ui.page.waitForFunction(async (id) => {
-    const answer = await fetch(`/unistream/jobs/${id}`);
-    return (await answer.json()).checkpoints_completed > 0;
-  }, job);
+  await ui.until(
+    async () => (await ui.json(`/unistream/jobs/${job}`)).checkpoints_completed > 0,
+    "there is a checkpoint",
+  );
   await ui.goto(`/jobs/${job}/state`);
   await ui.page
     .getByLabel("SQL over these states")

@@ -22,7 +22,7 @@ export async function upgraded(ui, { job }) {
   await ui.isAccessible("the page of a job that was upgraded");
   await ui.picture("operation-upgrade");
   const next = await toTheNewJob(ui, job);
-  const config = await (await fetch(`${ui.url}/jobs/${next}/checkpoints/config`)).json();
+  const config = await ui.json(`/jobs/${next}/checkpoints/config`);
   demand(config.interval === 7000, `its interval is ${config.interval} ms`);
   await runs(ui, next);
 

@@ -25,6 +25,7 @@ import { workersViewOf } from "./pages/workers/view";
 import { StateTab } from "./pages/job/state/StateTab";
 import { stateViewOf } from "./model/savepointQuery";
 import type { StoryView } from "./model/story";
+import { type TokensView, tokensViewOf } from "./model/tokens";
 import { Shell } from "./shell/Shell";
 
 const root = createRootRoute({ component: Shell, notFoundComponent: NotFound });
@@ -70,6 +71,14 @@ const simulation = createRoute({
   component: lazyRouteComponent(() => import("./pages/simulation/SimulationPage"), "SimulationPage"),
   validateSearch: (search: { readonly [name in keyof StoryView]?: unknown } & SearchSchemaInput) =>
     simulationViewOf(search),
+});
+
+const tokens = createRoute({
+  getParentRoute: () => root,
+  path: "/tokens",
+  component: lazyRouteComponent(() => import("./pages/tokens/TokensPage"), "TokensPage"),
+  validateSearch: (search: { readonly [name in keyof TokensView]?: unknown } & SearchSchemaInput) =>
+    tokensViewOf(search),
 });
 
 const explain = createRoute({
@@ -161,6 +170,7 @@ const routeTree = root.addChildren([
   procedures,
   simulation,
   explain,
+  tokens,
   jobs.addChildren([
     job.addChildren([
       graph,
@@ -180,15 +190,13 @@ const routeTree = root.addChildren([
 
 const BASE = "/ui";
 
-export const router = createRouter({ routeTree, basepath: BASE });
-
-/** The same pages along another history. */
+/** The pages along a history. It reads the address, so nothing may stand there any more that is no page's. */
 export function routerAt(history: RouterHistory) {
   return createRouter({ routeTree, basepath: BASE, history });
 }
 
 declare module "@tanstack/react-router" {
   interface Register {
-    router: typeof router;
+    router: ReturnType<typeof routerAt>;
   }
 }

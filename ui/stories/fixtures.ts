@@ -1,5 +1,6 @@
 import type {
   CheckpointInfo,
+  IdentityShown,
   JobInList,
   JobInfo,
   Overview,
@@ -8,6 +9,7 @@ import type {
   ProcedureState,
   SubtaskInfo,
   TaskMetrics,
+  TokenShown,
   Vertices,
 } from "../src/api/schema";
 
@@ -22,6 +24,36 @@ export const NAMES = {
   html: "<script>throw new Error('run')</script><img src=x onerror=alert(1)>",
   lines: "a\nb",
 } as const;
+
+export function identity(scope: IdentityShown["scope"], more: Partial<IdentityShown> = {}): IdentityShown {
+  return {
+    token: "0a1b2c3d4e5f",
+    name: `browser of ${NAMES.html}`,
+    scope,
+    expiresMs: NOW_MS + 43_200_000,
+    ...more,
+  };
+}
+
+const TOKEN: TokenShown = {
+  id: "3f9c0d12ab45",
+  name: "nightly",
+  scope: "operate",
+  createdMs: NOW_MS - 86_400_000,
+  expiresMs: NOW_MS + 86_400_000 * 90,
+  revokedMs: null,
+  usedMs: NOW_MS - 3_600_000,
+};
+
+/** In each state, with names that nobody expects. */
+export const TOKENS: readonly TokenShown[] = [
+  TOKEN,
+  { ...TOKEN, id: identity("admin").token, name: "browser of me", scope: "admin", usedMs: null },
+  { ...TOKEN, id: "1".repeat(12), name: "for ever", expiresMs: null },
+  { ...TOKEN, id: "2".repeat(12), name: "expired", expiresMs: NOW_MS - 1_000 },
+  { ...TOKEN, id: "3".repeat(12), name: "revoked", revokedMs: NOW_MS - 2_000 },
+  ...Object.values(NAMES).map((name, index) => ({ ...TOKEN, id: `${index}`.padStart(12, "f"), name })),
+];
 
 const METRICS: TaskMetrics = {
   records_in: 1_000,

@@ -14,12 +14,14 @@ class PageRequest {
   readonly method: string;
   readonly signal: AbortSignal;
   readonly headers: Headers;
+  readonly body: unknown;
 
   constructor(input: string | PageRequest, init: RequestInit = {}) {
     this.url = typeof input === "string" ? new URL(input, location.href).href : input.url;
     this.method = init.method ?? (typeof input === "string" ? "GET" : input.method);
     this.signal = init.signal ?? (typeof input === "string" ? new AbortController().signal : input.signal);
-    this.headers = new Headers(init.headers);
+    this.headers = new Headers(init.headers ?? (typeof input === "string" ? {} : input.headers));
+    this.body = init.body ?? (typeof input === "string" ? null : input.body);
   }
 
   clone(): this {

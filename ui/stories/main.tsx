@@ -6,6 +6,7 @@ import "../src/parts/parts.css";
 import { StrictMode, useSyncExternalStore } from "react";
 import { createRoot } from "react-dom/client";
 
+import { ACCESS } from "./access";
 import { DIALOGS_AND_FILES } from "./dialogs";
 import { PAGES } from "./pages";
 import { PARTS } from "./parts";
@@ -13,7 +14,7 @@ import { type Story, answering } from "./story";
 import { TABS_AND_PAGES } from "./tabs";
 
 const ALL = new Map(
-  [...PARTS, ...PAGES, ...TABS_AND_PAGES, ...DIALOGS_AND_FILES].map((story) => [
+  [...PARTS, ...PAGES, ...TABS_AND_PAGES, ...DIALOGS_AND_FILES, ...ACCESS].map((story) => [
     `${story.group}: ${story.name}`,
     story,
   ]),

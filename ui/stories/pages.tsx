@@ -1,5 +1,17 @@
 import type { JobInfo } from "../src/api/schema";
-import { NAMES, NOW_MS, JOB, PROCEDURES, chains, job, jobInList, overview, plan, wide } from "./fixtures";
+import {
+  NAMES,
+  NOW_MS,
+  JOB,
+  PROCEDURES,
+  chains,
+  identity,
+  job,
+  jobInList,
+  overview,
+  plan,
+  wide,
+} from "./fixtures";
 import { type Answer, Page, type Story } from "./story";
 
 const FEATURES = { body: { features: { "web-cancel": true } } } as const;
@@ -33,6 +45,7 @@ function ofJob(
   return page("Job", name, `/jobs/${JOB}`, shows, {
     [OVERVIEW]: EMPTY,
     "/config": FEATURES,
+    "/unistream/identity": { body: identity("admin") },
     "/run-links": { body: { links: [] } },
     ...more,
     [`/unistream/jobs/${JOB}`]: { body: info },

@@ -11,16 +11,18 @@ import type {
   JobInfo,
   JobLogLine,
   JobTimeline,
+  IdentityShown,
   JobsPage,
   LettersPage,
   Overview,
   ProceduresNow,
   SnapshotContents,
+  TokensShown,
   Vertices,
   WorkerLog,
   WorkersInfo,
 } from "../src/api/schema";
-import { NAMES, PROCEDURES, jobInList } from "./fixtures";
+import { NAMES, PROCEDURES, TOKENS, jobInList } from "./fixtures";
 import given from "./recorded.json";
 import type { Answer } from "./story";
 
@@ -45,6 +47,8 @@ export interface Bodies {
   readonly cluster: ClusterInfo;
   readonly history: JobsPage;
   readonly procedures: ProceduresNow;
+  readonly tokens: TokensShown;
+  readonly identity: IdentityShown;
 }
 
 const ANSWERS = new Map(
@@ -69,6 +73,8 @@ const PATHS: Readonly<Record<keyof Bodies, string>> = {
   cluster: "/unistream/cluster",
   history: "/unistream/history",
   procedures: "/unistream/procedures",
+  tokens: "/unistream/tokens",
+  identity: "/unistream/identity",
 };
 
 /** Of a job that runs well. */
@@ -158,6 +164,7 @@ export const FULL: Partial<Bodies> = {
   letters: LETTERS,
   workerLog: { size_bytes: 2_000, text: "event=started" },
   procedures: { ...recorded("procedures"), procedures: [...PROCEDURES] },
+  tokens: { tokens: [...TOKENS] },
   history: { ...recorded("history"), jobs: [jobInList("ended", "FAILED", RECORDED).summary] },
 };
 
@@ -204,6 +211,7 @@ export const EMPTY: Partial<Bodies> = {
   cluster: { ...recorded("cluster"), options: [] },
   history: { ...recorded("history"), jobs: [], next: null },
   procedures: { ...recorded("procedures"), procedures: [] },
+  tokens: { tokens: [] },
 };
 
 const WORDS = Object.values(NAMES);
@@ -277,5 +285,12 @@ export const HUGE: Partial<Bodies> = {
   procedures: {
     ...recorded("procedures"),
     procedures: many(PROCEDURES, (one, index) => ({ ...one, report: { ...one.report, id: `${index}` } })),
+  },
+  tokens: {
+    tokens: many(
+      TOKENS,
+      (one, index) => ({ ...one, id: `${index}`.padStart(12, "0"), name: odd(index) }),
+      300,
+    ),
   },
 };

@@ -4,6 +4,7 @@ import axe from "axe-core";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 
 import "./jsdom";
+import { ACCESS } from "./access";
 import { PAGES } from "./pages";
 import { PARTS } from "./parts";
 import { DIALOGS_AND_FILES } from "./dialogs";
@@ -40,7 +41,7 @@ afterEach(() => {
 });
 
 test.each(
-  [...PARTS, ...PAGES, ...TABS_AND_PAGES, ...DIALOGS_AND_FILES].map(
+  [...PARTS, ...PAGES, ...TABS_AND_PAGES, ...DIALOGS_AND_FILES, ...ACCESS].map(
     (story) => [`${story.group}: ${story.name}`, story] as const,
   ),
 )(

@@ -1,5 +1,6 @@
 import createClient from "openapi-fetch";
 
+import { asked } from "./asked";
 import { OWN_HEADERS } from "./headers";
 import { NO_JOBMANAGER, isJson, sentencesOf } from "./refusals";
 import type { paths } from "./schema";
@@ -36,11 +37,20 @@ export function patient(timeoutMs: number): (request: Request) => Promise<Respon
   return (request) => timely(request, timeoutMs);
 }
 
-async function timely(request: Request, timeoutMs = TIMEOUT_MS): Promise<Response> {
+/** For a request that presents a token of its own, or needs none: no answer to it signs anybody out. */
+export function apart(request: Request): Promise<Response> {
+  return timely(request, TIMEOUT_MS, (one) => fetch(one));
+}
+
+async function timely(
+  request: Request,
+  timeoutMs = TIMEOUT_MS,
+  ask: (request: Request) => Promise<Response> = asked,
+): Promise<Response> {
   const signal = AbortSignal.any([request.signal, AbortSignal.timeout(timeoutMs)]);
   let answer: Response;
   try {
-    answer = await fetch(new Request(request, { signal }));
+    answer = await ask(new Request(request, { signal }));
   } catch (error) {
     if (request.signal.aborted) throw error;
     const slow = error instanceof DOMException && error.name === "TimeoutError";

@@ -1,10 +1,11 @@
 import type { QueryClient, QueryKey } from "@tanstack/react-query";
 
+import { asked } from "./asked";
 import { type Connection, type Happening, NOT_SHOWN, after } from "./connection";
 import { EventReader, type StreamEvent } from "./eventReader";
 import { OWN_HEADERS } from "./headers";
 import { type LiveEvent, type Pictures, type Whole, taken } from "./pictures";
-import { NO_JOBMANAGER, isOfAnother, sentencesOf } from "./refusals";
+import { NO_JOBMANAGER, isOfAnother, jsonIn, sentencesOf } from "./refusals";
 import type { Overview } from "./schema";
 import { ServerClock } from "./serverClock";
 
@@ -40,7 +41,7 @@ export interface World {
 }
 
 const BROWSER: World = {
-  fetch: (url, init) => fetch(url, init),
+  fetch: (url, init) => asked(new Request(url, init)),
   wallMs: () => Date.now(),
   steadyMs: () => performance.now(),
   chance: () => Math.random(),
@@ -242,7 +243,7 @@ export class Live {
       this.#happened("refused");
       return;
     }
-    this.#say({ trouble: sentencesOf(answer.status, json(text)).join(" ") });
+    this.#say({ trouble: sentencesOf(answer.status, jsonIn(text)).join(" ") });
     this.#happened("ended");
   }
 
@@ -314,16 +315,6 @@ export function topicOf(key: QueryKey): string | null {
   return isOfJob && typeof id === "string" && /^[0-9a-f]{32}$/i.test(id)
     ? `${kind}/${id.toLowerCase()}`
     : null;
-}
-
-/** What a text says, which need not be JSON. */
-function json(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    if (error instanceof SyntaxError) return null;
-    throw error;
-  }
 }
 
 function keyOf(topic: string): QueryKey {

@@ -4,6 +4,7 @@ import { useSyncExternalStore } from "react";
 import { Refused, Unreachable, client, dataOf, patient } from "./client";
 import { type LiveStatus, live } from "./live";
 import type { CheckpointsInfo, JobInfo, Overview } from "./schema";
+import { type SessionState, session } from "./session";
 
 const RUNS_MS = 10_000;
 
@@ -80,7 +81,14 @@ export function checkpointsQuery(job: string) {
   });
 }
 
-/** Whether this page may change something. */
+/** Whom the cluster takes this tab for. */
+export const identityQuery = queryOptions({
+  queryKey: ["identity"],
+  queryFn: async ({ signal }) => dataOf(await client.GET("/unistream/identity", { signal })),
+  staleTime: 60_000,
+});
+
+/** Whether pages of this cluster may change something. */
 export const featuresQuery = queryOptions({
   queryKey: ["features"],
   queryFn: async ({ signal }) => dataOf(await client.GET("/config", { signal })).features,
@@ -187,6 +195,11 @@ export function commitsQuery(id: string) {
 
 export function useOverview() {
   return useQuery(overviewQuery);
+}
+
+/** Whether somebody is signed in. */
+export function useSession(): SessionState {
+  return useSyncExternalStore(session.subscribe, session.state);
 }
 
 export function useLive(): LiveStatus {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { NO_JOBMANAGER, STANDBY_HEADER, isJson, isOfAnother, sentencesOf } from "./refusals";
+import { NO_JOBMANAGER, STANDBY_HEADER, isJson, isOfAnother, sentencesOf, wantsToken } from "./refusals";
 
 const WHY = "this master stands by: nobody leads now";
 
@@ -30,6 +30,22 @@ describe("who refuses, and what is said of it", () => {
     ["a defect", 500, {}, false],
   ])("%s", (_, status, headers, expected) => {
     expect(isOfAnother(new Response(null, { status, headers }))).toBe(expected);
+  });
+
+  const [own, json] = [{ "www-authenticate": "Bearer" }, { "content-type": "application/json" }];
+  test.each<[string, number, Record<string, string>, string, string | null]>([
+    ["the JobManager", 401, { ...own, ...json }, '{"errors": ["it was revoked"]}', "it was revoked"],
+    ["another status", 403, { ...own, ...json }, '{"errors": ["too small"]}', null],
+    ["a proxy with passwords", 401, { "www-authenticate": "Basic", ...json }, '{"errors": ["no"]}', null],
+    ["a proxy without a scheme", 401, json, '{"errors": ["no"]}', null],
+    ["a gateway with tokens", 401, { ...own, ...json }, '{"errors": [{"code": 1}]}', null],
+    ["a page in place of JSON", 401, { ...own, "content-type": "text/html" }, "<h1>no</h1>", null],
+    ["what says it is JSON", 401, { ...own, ...json }, "no", null],
+    ["an answer", 200, { ...own, ...json }, '{"errors": ["no"]}', null],
+  ])("%s wants a token, or not", async (_, status, headers, body, why) => {
+    const answer = new Response(body, { status, headers });
+    expect(await wantsToken(answer)).toBe(why);
+    expect(await answer.text()).toBe(body);
   });
 
   test.each([

@@ -11,8 +11,8 @@ const UNAVAILABLE = 503;
  * login. Never empty.
  */
 export function sentencesOf(status: number, body: unknown): readonly string[] {
-  const said = typeof body === "object" && body !== null && "errors" in body ? body.errors : null;
-  if (Array.isArray(said) && said.length > 0 && said.every((one) => typeof one === "string")) return said;
+  const said = wordsOf(body);
+  if (said !== null) return said;
   if (LOGIN.includes(status)) {
     return [`Who stands before the JobManager asks who you are (${status}): sign in there.`];
   }
@@ -25,6 +25,32 @@ export function sentencesOf(status: number, body: unknown): readonly string[] {
     return [`Who stands before the JobManager does not reach it (${status}).`];
   }
   return [`The answer was ${status}.`];
+}
+
+/** The sentences of a JobManager; null: it was not one that has answered. */
+function wordsOf(body: unknown): readonly string[] | null {
+  const said = typeof body === "object" && body !== null && "errors" in body ? body.errors : null;
+  return Array.isArray(said) && said.length > 0 && said.every((one) => typeof one === "string") ? said : null;
+}
+
+const TOKEN_WANTED = 401;
+const SCHEME = /^bearer\b/i;
+
+/** Why a JobManager does not take the token of a request, or wants one; null: it does not say that. The answer is not read. */
+export async function wantsToken(answer: Response): Promise<string | null> {
+  if (answer.status !== TOKEN_WANTED || !isJson(answer)) return null;
+  if (!SCHEME.test(answer.headers.get("www-authenticate") ?? "")) return null;
+  return wordsOf(jsonIn(await answer.clone().text()))?.join(" ") ?? null;
+}
+
+/** What a text says, which need not be JSON. */
+export function jsonIn(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    if (error instanceof SyntaxError) return null;
+    throw error;
+  }
 }
 
 /** It was not the JobManager that has refused, and the same request may succeed later. */

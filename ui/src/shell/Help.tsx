@@ -9,6 +9,7 @@ const KEYS = [
   ["g b", "Backfills and upgrades"],
   ["g p", "Plan of a pipeline"],
   ["g s", "Simulation"],
+  ["g t", "Tokens"],
   ["?", "This help"],
   ["Esc", "Close"],
 ] as const;

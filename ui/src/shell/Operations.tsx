@@ -19,14 +19,19 @@ import { replayTold } from "../model/replays";
 import { waitsFor } from "../model/actions";
 import { isOver } from "../model/states";
 import { operation, store, useOperations } from "../parts/operations";
+import { useMay } from "../parts/useMay";
 import { upgradeStep } from "./upgrade";
 
 const PAUSE_MS = 1_000;
 
-/** Carries on with what this browser has asked for, whatever page is shown. */
+/**
+ * Carries on with what this browser has asked for, whatever page is shown: as soon as somebody is signed in who may, since a
+ * refusal would end it.
+ */
 export function Operations() {
+  const may = useMay("operate");
   const open = useOperations().filter(({ step }) => step !== "over");
-  return open.map(({ id }) => <Carried key={id} id={id} />);
+  return may.is === "yes" && open.map(({ id }) => <Carried key={id} id={id} />);
 }
 
 function Carried({ id }: { id: string }) {

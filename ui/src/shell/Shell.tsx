@@ -1,7 +1,10 @@
+import { useQuery } from "@tanstack/react-query";
 import { Link, Outlet } from "@tanstack/react-router";
 import { useRef } from "react";
 
-import { useOverview } from "../api/queries";
+import { identityQuery, useOverview } from "../api/queries";
+import { allows } from "../model/access";
+import { Account } from "./Account";
 import { Help } from "./Help";
 import { LiveMark, LiveNotice } from "./LiveState";
 import { Operations } from "./Operations";
@@ -22,6 +25,8 @@ export function Shell() {
     "?": () => help.current?.showModal(),
   });
   const { data } = useOverview();
+  const { data: identity } = useQuery(identityQuery);
+  const isSignedIn = identity !== undefined && identity.token !== ""; // otherwise nobody needs to be
   return (
     <>
       <a className="skip" href="#content">
@@ -41,6 +46,7 @@ export function Shell() {
           <Link to="/procedures">Procedures</Link>
           <Link to="/explain">Plan</Link>
           <Link to="/simulation">Simulation</Link>
+          {isSignedIn && allows(identity.scope, "admin") && <Link to="/tokens">Tokens</Link>}
         </nav>
         <Search box={search} />
         <span className="quiet bar-end" title={data?.cluster}>
@@ -48,6 +54,7 @@ export function Shell() {
             `${data.cluster === "" ? "cluster" : data.cluster.slice(0, SHOWN)} · ${data.version}`}
         </span>
         <LiveMark />
+        {isSignedIn && <Account identity={identity} />}
         <ThemeChoice />
         <button type="button" onClick={() => help.current?.showModal()} aria-label="Keys and help">
           ?

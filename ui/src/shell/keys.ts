@@ -10,6 +10,7 @@ export const PLACES = {
   b: "/procedures",
   p: "/explain",
   s: "/simulation",
+  t: "/tokens",
 } as const;
 
 const SEQUENCE_MS = 1_000;

@@ -1,16 +1,16 @@
-import { useQuery } from "@tanstack/react-query";
 import { useRef, useState } from "react";
 
 import { askReplay } from "../../api/actions";
 import { Refused, Unreachable } from "../../api/client";
-import { featuresQuery } from "../../api/queries";
 import type { LettersPage } from "../../api/schema";
 import type { Corrections } from "../../model/corrections";
 import type { Choice } from "../../model/deadLetters";
 import { replaying } from "../../model/operations";
 import { chosenOf, leftOf, replayBody, wrongAmong } from "../../model/replays";
+import { NoChanges } from "../../parts/NoChanges";
 import { Notice } from "../../parts/Notice";
 import { newId, store, useOperations } from "../../parts/operations";
+import { useMay } from "../../parts/useMay";
 
 interface Props {
   readonly job: string;
@@ -24,14 +24,14 @@ interface Props {
 
 /** Letters processed again by the cluster itself: those that are corrected, or else all that are chosen. */
 export function ReplayLetters(props: Props) {
-  const { data: features } = useQuery(featuresQuery);
+  const may = useMay("operate");
   const underWay = useOperations().some(
     (one) => one.job === props.job && one.action === "replay" && one.step !== "over",
   );
   const { page, choice, corrections } = props;
   if (page.no_replay !== null)
     return <p className="quiet">Here they cannot be replayed: {page.no_replay}.</p>;
-  if (features?.["web-cancel"] !== true) return null; // the page says so, and the command is there
+  if (may.is !== "yes") return <NoChanges may={may} />;
   if (underWay) {
     return (
       <p className="quiet" role="status">

@@ -1,12 +1,14 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 
-import { checkpointConfigQuery, featuresQuery, keptQuery, useNowMs } from "../../../api/queries";
+import { checkpointConfigQuery, keptQuery, useNowMs } from "../../../api/queries";
 import type { JobInfo } from "../../../api/schema";
 import { type Action, type Subject, actionsOf } from "../../../model/actions";
 import { type Wanted, begun } from "../../../model/operations";
 import { isOver } from "../../../model/states";
+import { NoChanges } from "../../../parts/NoChanges";
 import { newId, store, useOperations } from "../../../parts/operations";
+import { useMay } from "../../../parts/useMay";
 import { ActionDialog } from "./ActionDialog";
 import { OperationsOfJob } from "./OperationsOfJob";
 import "./actions.css";
@@ -23,17 +25,16 @@ const BUTTONS: Record<Action, string> = {
 
 /** What can be done to the job, and how what was asked for goes on. */
 export function JobActions({ info }: { info: JobInfo }) {
-  const features = useQuery(featuresQuery);
+  const may = useMay("operate");
   const [open, setOpen] = useState<Action | null>(null);
   const subject = useSubject(info);
-  const mayAct = features.data?.["web-cancel"];
   const begin = (action: Action, wanted: Wanted) => {
     store(begun({ id: newId(), job: info.job, action, startedMs: Date.now(), wanted }));
     setOpen(null);
   };
   return (
     <>
-      {mayAct === true && (
+      {may.is === "yes" && (
         <div className="actions" role="group" aria-label="Actions">
           {actionsOf(subject).map((action) => (
             <button
@@ -49,22 +50,18 @@ export function JobActions({ info }: { info: JobInfo }) {
           ))}
         </div>
       )}
-      {mayAct === false && (
-        <p className="quiet">
-          This page changes nothing in this cluster (<code>web.cancel.enable</code>); the command line does.
-        </p>
-      )}
+      <NoChanges may={may} />
       <OperationsOfJob
         job={info}
         restart={
-          mayAct === true && actionsOf(subject).includes("start")
+          may.is === "yes" && actionsOf(subject).includes("start")
             ? () => {
                 setOpen("start");
               }
             : null
         }
       />
-      {open !== null && (
+      {open !== null && may.is === "yes" && (
         <ActionDialog
           action={open}
           subject={subject}

@@ -1,0 +1,44 @@
+import type { Features, IdentityShown } from "../api/schema";
+
+/** What a holder of a token may do; each holds the ones before it. */
+export const SCOPES = ["read", "operate", "submit", "admin"] as const;
+export type Scope = (typeof SCOPES)[number];
+
+export function allows(scope: Scope, needed: Scope): boolean {
+  return SCOPES.indexOf(scope) >= SCOPES.indexOf(needed);
+}
+
+/** What each scope is for, as people choose it. */
+export function meaningOf(scope: Scope): string {
+  switch (scope) {
+    case "read":
+      return "looks at everything but secrets, also at rows of state and of dead letters";
+    case "operate":
+      return "also takes savepoints, stops, cancels and rescales jobs, replays letters, starts again what was accepted";
+    case "submit":
+      return "also submits jobs, which run code of their own as the owner of the cluster";
+    case "admin":
+      return "also makes and revokes tokens, and ends the cluster";
+  }
+}
+
+/** Whether this page may change something. */
+export type May =
+  | { readonly is: "yes" }
+  /** Until both are known nothing is offered. */
+  | { readonly is: "not known" }
+  /** By the configuration of the cluster. */
+  | { readonly is: "turned off" }
+  /** By the scope of who is signed in. */
+  | { readonly is: "too small"; readonly name: string; readonly scope: Scope; readonly needed: Scope };
+
+export function mayOf(
+  needed: Scope,
+  features: Pick<Features, "web-cancel"> | undefined,
+  identity: Pick<IdentityShown, "name" | "scope"> | undefined,
+): May {
+  if (features === undefined || identity === undefined) return { is: "not known" };
+  if (!features["web-cancel"]) return { is: "turned off" };
+  const { name, scope } = identity;
+  return allows(scope, needed) ? { is: "yes" } : { is: "too small", name, scope, needed };
+}

@@ -1,0 +1,108 @@
+/** Who is signed in, the page for whom nobody is, and what a scope leaves out. */
+import type { ReactNode } from "react";
+
+import type { Out } from "../src/api/session";
+import { SCOPES, mayOf } from "../src/model/access";
+import { MadeToken, NewTokenDialog } from "../src/pages/tokens/NewTokenDialog";
+import { RevokeDialog } from "../src/pages/tokens/RevokeDialog";
+import { NoChanges } from "../src/parts/NoChanges";
+import { Account } from "../src/shell/Account";
+import { Gate } from "../src/shell/Gate";
+import { SignIn } from "../src/shell/SignIn";
+import { TokenForm } from "../src/shell/TokenForm";
+import { NAMES, TOKENS, identity } from "./fixtures";
+import { type Bodies, FULL, RECORDED, answered } from "./recorded";
+import { NOBODY, Page, Queries, type Story } from "./story";
+
+const nothing = () => undefined;
+
+function drawn(group: string, name: string, shows: string, show: () => ReactNode): Story {
+  return { group, name, shows, show: () => <Queries>{show()}</Queries>, answers: NOBODY };
+}
+
+const FIRST: Out = { is: "out", why: null, isRefusal: false, code: null, goesOn: false };
+const USED = "the code of this link was used, or has expired";
+const AWAY = "The JobManager does not answer. It may have ended, or another one leads now.";
+const REVOKED = `this cluster answers its owner, and who has a token: its token ${NAMES.html} was revoked`;
+
+const SIGN_IN: readonly Story[] = (
+  [
+    ["nobody was signed in", "unistream token create", {}],
+    ["a link that was used", USED, { why: USED, isRefusal: true }],
+    [
+      "a link that was used, by somebody who is signed in",
+      "Go on as before",
+      { why: USED, isRefusal: true, goesOn: true },
+    ],
+    ["a link that nobody answers to", "Try the link again", { why: AWAY, isRefusal: true, code: "c" }],
+    ["a token that was revoked", "onerror", { why: REVOKED, isRefusal: true }],
+    ["signed out", "You have signed out", { why: "You have signed out." }],
+  ] as const
+).map(([name, shows, more]) => drawn("Sign in", name, shows, () => <SignIn out={{ ...FIRST, ...more }} />));
+
+function form(name: string, shows: string, isAsking: boolean, wrong: string | null): Story {
+  const show = () => (
+    <main className="sign-in">
+      <TokenForm isAsking={isAsking} wrong={wrong} submit={nothing} />
+    </main>
+  );
+  return drawn("Field for a token", name, shows, show);
+}
+
+const ME = identity("admin");
+const IDENTITIES = [
+  ...SCOPES.map((scope) => [scope, identity(scope)] as const),
+  ["for ever", identity("read", { expiresMs: null })] as const,
+  ["a name without an end", identity("read", { name: NAMES.long })] as const,
+];
+
+function page(name: string, path: string, shows: string, bodies: Partial<Bodies>, changes = true): Story {
+  const answers = answered({ ...FULL, ...bodies });
+  const off = { "/config": { body: { features: { "web-cancel": false } } } };
+  return {
+    group: "By scope",
+    name,
+    shows,
+    show: () => <Page path={path} />,
+    answers: { paths: { ...answers, ...(changes ? {} : off) }, otherwise: "never" },
+  };
+}
+
+export const ACCESS: readonly Story[] = [
+  drawn("Gate", "loading", "", () => <Gate>{null}</Gate>),
+  ...SIGN_IN,
+  form("empty", "Token", false, null),
+  form("asking", "Asking", true, null),
+  form("refused", "onerror", false, REVOKED),
+  form("unreachable", "does not answer", false, AWAY),
+  ...IDENTITIES.map(([name, one]) =>
+    drawn("Account", name, one.scope, () => (
+      <header className="bar">
+        <Account identity={one} />
+      </header>
+    )),
+  ),
+  drawn("No changes", "turned off", "web.cancel.enable", () => (
+    <NoChanges may={mayOf("operate", { "web-cancel": false }, ME)} />
+  )),
+  drawn("No changes", "too small", "needs operate", () => (
+    <NoChanges may={mayOf("operate", { "web-cancel": true }, identity("read"))} />
+  )),
+  drawn("No changes", "not known", "", () => <NoChanges may={mayOf("operate", undefined, ME)} />),
+  drawn("Dialog: new token", "full", "Make it", () => <NewTokenDialog closed={nothing} />),
+  drawn("Dialog: new token", "made", "shown this once", () => (
+    <MadeToken made={{ ...ME, id: ME.token, token: `unistream_${"0".repeat(12)}_${"f".repeat(64)}` }} />
+  )),
+  ...TOKENS.slice(0, 2).map((token) =>
+    drawn("Dialog: revoke a token", token.name, "Revoke it", () => (
+      <RevokeDialog token={token} isOwn={token.id === ME.token} closed={nothing} />
+    )),
+  ),
+  page("a job, for a reader", `/jobs/${RECORDED}`, "needs operate", { identity: identity("read") }),
+  page("tokens, for an operator", "/tokens", "with the scope operate", { identity: identity("operate") }),
+  page("tokens, where nobody needs one", "/tokens", "security.rest.authentication: none", {
+    identity: identity("admin", { token: "", name: "anybody", expiresMs: null }),
+  }),
+  page("tokens, where pages change nothing", "/tokens", "This page changes nothing", {}, false),
+  page("tokens, searched for one that is not there", "/tokens?q=nobody", "has this in its name", {}),
+];
