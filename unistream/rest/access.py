@@ -99,15 +99,15 @@ class AccessControl:
 
     # --- tokens -----------------------------------------------------------------------------------
 
-    def issue(self, name: str, scope: Scope, lasts_ms: int | None) -> access.IssuedToken:
+    def issue(self, name: str, scope: Scope, lasts_ms: int | None, *, parent: str = "") -> access.IssuedToken:
         """A new token, which is taken from now on. Raises as `TokenStore.add`."""
-        made = self._issued(name, scope, lasts_ms)
+        made = self._issued(name, scope, lasts_ms, parent)
         self.tokens.add(made.record)
         return made
 
-    def _issued(self, name: str, scope: Scope, lasts_ms: int | None) -> access.IssuedToken:
-        random = secrets.token_bytes(access.RANDOM_BYTES)
-        return access.issued(name, scope, random, now_ms=self._clock.wall_ms(), lasts_ms=lasts_ms)
+    def _issued(self, name: str, scope: Scope, lasts_ms: int | None, parent: str = "") -> access.IssuedToken:
+        random, now_ms = secrets.token_bytes(access.RANDOM_BYTES), self._clock.wall_ms()
+        return access.issued(name, scope, random, now_ms=now_ms, lasts_ms=lasts_ms, parent=parent)
 
     # --- browsers ---------------------------------------------------------------------------------
 
@@ -136,10 +136,11 @@ class AccessControl:
             raise AccessDenied("the code of this link was used, or has expired")
         identity = found.identity
         left_ms = BROWSER_LASTS_MS if identity.expires_ms is None else identity.expires_ms - now_ms
-        if left_ms <= 0:
-            raise AccessDenied("the token with which this link was made has expired")
+        parent = self.tokens.known.get(identity.token)
+        if left_ms <= 0 or (parent is not None and parent.has_ended(now_ms)):
+            raise AccessDenied("the token with which this link was made is taken no more")
         name = f"browser of {identity.name}"[: access.TOKEN_NAME_CHARS_MAX]
-        return self.issue(name, identity.scope, min(BROWSER_LASTS_MS, left_ms))
+        return self.issue(name, identity.scope, min(BROWSER_LASTS_MS, left_ms), parent=identity.token)
 
 
 def _digest(code: str) -> str:

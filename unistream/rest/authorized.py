@@ -74,23 +74,28 @@ class Authorized:
     async def _audit(
         self, identity: Identity, needed: access.Scope, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Answers, and notes with which status."""
-        status = 0
+        """Answers, and notes with which status, before the client gets the answer."""
+        is_noted = False
+
+        async def note(status: int) -> None:
+            nonlocal is_noted
+            is_noted = True
+            entry = self._control.audited(identity, scope["method"], scope["path"], scope["client"], status)
+            await run_in_threadpool(self._control.audit.add, entry)
 
         async def noting(message: Message) -> None:
-            nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                await note(message["status"])
             await send(message)
 
         try:
             await self._answer(identity, needed, scope, receive, noting)
         except Forbidden:
-            status = 403
+            await note(403)
             raise
         finally:
-            entry = self._control.audited(identity, scope["method"], scope["path"], scope["client"], status)
-            await run_in_threadpool(self._control.audit.add, entry)
+            if not is_noted:
+                await note(0)
 
 
 def identity_of(request: Request) -> Identity:

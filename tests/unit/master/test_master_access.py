@@ -25,7 +25,7 @@ from unistream.client.remote.tokens import TokensClient
 from unistream.core.access import RANDOM_BYTES, Identity, issued, sealed
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.store import TokenStore
-from unistream.master.store.token_store import ENDED_KEPT_MS, TOKENS_MAX, USE_WRITTEN_MS
+from unistream.master.store.token_store import BROWSERS_MAX, ENDED_KEPT_MS, TOKENS_MAX, USE_WRITTEN_MS
 from unistream.model.access import Scope
 from unistream.model.stored_job import encode_stored
 from unistream.rest.access import CODES_MAX, AccessControl
@@ -262,6 +262,38 @@ def test_a_browser_signs_out(api: Api, anybody: httpx.Client) -> None:
     assert anybody.get("/unistream/identity", headers=bearer(kept.text)).status_code == 200
     assert api.http.delete("/unistream/identity").status_code == 404, "that of the owner ends with the leader"
     assert api.http.get("/unistream/identity").status_code == 200
+
+
+def test_browsers_end_with_the_token_that_has_let_them_in(api: Api, anybody: httpx.Client) -> None:
+    """Also one that another browser has let in, and a code that nobody has used yet."""
+
+    def let_in(token: str) -> str:
+        code = anybody.post("/unistream/login-codes", json={}, headers=bearer(token)).json()["code"]
+        return str(anybody.post("/unistream/login", json={"code": code}).json()["token"])
+
+    made, other = (api.access.issue(name, Scope.READ, None) for name in ("ci", "other"))
+    first = let_in(made.text)
+    second, kept = let_in(first), let_in(other.text)
+    unused = anybody.post("/unistream/login-codes", json={}, headers=bearer(made.text)).json()["code"]
+    api.access.tokens.revoke("ci")
+    statuses = [
+        anybody.get("/jobs", headers=bearer(one)).status_code for one in (first, second, kept, other.text)
+    ]
+    assert statuses == [401, 401, 200, 200]
+    late = anybody.post("/unistream/login", json={"code": unused})
+    assert (late.status_code, "taken no more" in late.text) == (401, True)
+    assert {one["name"] for one in TokenStoreView(api).tokens} == {"ci", "other", "browser of other"}
+
+
+def test_who_follows_many_links_fills_no_list(api: Api, anybody: httpx.Client) -> None:
+    reader = api.access.issue("ci", Scope.READ, None)
+    made = []
+    for _ in range(BROWSERS_MAX + 3):
+        code = anybody.post("/unistream/login-codes", json={}, headers=bearer(reader.text)).json()["code"]
+        made.append(anybody.post("/unistream/login", json={"code": code}).json()["token"])
+    assert len(TokenStoreView(api).tokens) == 1 + BROWSERS_MAX
+    assert anybody.get("/jobs", headers=bearer(made[0])).status_code == 401
+    assert anybody.get("/jobs", headers=bearer(made[-1])).status_code == 200
 
 
 @pytest.mark.parametrize("lasts_ms", [0, -5, 86_400_001])

@@ -35,6 +35,7 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
         expires_ms: None: never.
         revoked_ms: None: it was not.
         used_ms: When it was last known to be used; None: not yet.
+        parent: Id of the token for whose holder this one was made, a browser's: it ends with that; "": none.
     """
 
     id: str
@@ -45,6 +46,7 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
     expires_ms: int | None = None
     revoked_ms: int | None = None
     used_ms: int | None = None
+    parent: str = ""
 
     def has_ended(self, now_ms: int) -> bool:
         """It was revoked, or has expired: it will never be taken again."""
@@ -88,7 +90,7 @@ class Denied(NamedTuple):
 
 
 def issued(
-    name: str, scope: Scope, random: bytes, *, now_ms: int, lasts_ms: int | None = None
+    name: str, scope: Scope, random: bytes, *, now_ms: int, lasts_ms: int | None = None, parent: str = ""
 ) -> IssuedToken:
     """A new token.
 
@@ -98,6 +100,7 @@ def issued(
         random: `RANDOM_BYTES` bytes of the system's generator for secrets.
         now_ms: The time.
         lasts_ms: How long it is taken; None: for ever.
+        parent: See `TokenRecord`.
 
     Raises:
         ConfigError: it cannot have that name or that duration.
@@ -116,6 +119,7 @@ def issued(
         digest=_digest(secret),
         created_ms=now_ms,
         expires_ms=None if lasts_ms is None else now_ms + lasts_ms,
+        parent=parent,
     )
     return IssuedToken(f"unistream_{id_}_{secret}", record)
 

@@ -23,6 +23,7 @@ from unistream.port.ha import HaStore
 TOKENS: Final = "tokens"
 TOKENS_MAX: Final = 1_000  # of all people and programs of a cluster
 ENDED_KEPT_MS: Final = 7 * 24 * 3_600_000  # for people who look why theirs is refused
+BROWSERS_MAX: Final = 20  # of one token: each link that is followed makes one, and the oldest ends for it
 USE_WRITTEN_MS: Final = 3_600_000  # how exactly the last use of a token is known behind a takeover
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,10 @@ class TokenStore:
         with self._lock:
             for old in [one for one in self._known.values() if _is_forgotten(one, now_ms)]:
                 self._forget(old)
+            browsers = [one for one in self._known.values() if one.parent == record.parent != ""]
+            too_many = max(0, len(browsers) + 1 - BROWSERS_MAX)
+            for old in sorted(browsers, key=lambda one: one.created_ms)[:too_many]:
+                self._forget(old)
             if len(self._known) >= TOKENS_MAX:
                 raise ConfigError(
                     f"this cluster has {TOKENS_MAX} tokens, which is the most; revoke some that nobody uses, "
@@ -73,7 +78,8 @@ class TokenStore:
             self._known = {**self._known, record.id: record}
 
     def revoke(self, text: str) -> TokenRecord:
-        """The token, which is not taken from now on. `text`: its id, or the beginning of it, or its name.
+        """The token, which is not taken from now on, nor are those of browsers that were let in with it.
+        `text`: its id, or the beginning of it, or its name.
 
         Raises:
             NotFound: there is none.
@@ -82,9 +88,19 @@ class TokenStore:
         """
         with self._lock:
             record = revoked(self._found(text), self._clock.wall_ms())
-            self._known = {**self._known, record.id: record}  # whatever becomes of the write
+            browsers = self._browsers_of(record.id)
+            self._known = {**self._known, record.id: record}  # also if the write fails
+            for browser in browsers:
+                self._known = {**self._known, browser.id: revoked(browser, self._clock.wall_ms())}
             self._write(record)
+            for browser in browsers:
+                self._forget(browser)
             return record
+
+    def _browsers_of(self, id_: str) -> list[TokenRecord]:
+        """Also those of browsers that have let in others."""
+        found = [one for one in self._known.values() if one.parent == id_]
+        return [*found, *(more for one in found for more in self._browsers_of(one.id))]
 
     def is_use_due(self, id_: str) -> bool:
         """Whether a use of that token is to be noted: it was not for a while. Returns at once."""
@@ -154,4 +170,4 @@ def _is_forgotten(record: TokenRecord, now_ms: int) -> bool:
     ended_ms = min(
         (at for at in (record.revoked_ms, record.expires_ms) if at is not None), default=now_ms + 1
     )
-    return ended_ms + ENDED_KEPT_MS <= now_ms
+    return ended_ms + (0 if record.parent else ENDED_KEPT_MS) <= now_ms
