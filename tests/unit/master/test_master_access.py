@@ -17,15 +17,22 @@ from tests.unit.master.event_reader import Events
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
 from tests.unit.master.store_away import AWAY, UNSURE, StoreAway
-from unistream.base.errors import AccessDenied, CorruptSnapshot, NotFound, UnistreamError, Unreachable
+from unistream.base.errors import (
+    AccessDenied,
+    ConfigError,
+    CorruptSnapshot,
+    NotFound,
+    UnistreamError,
+    Unreachable,
+)
 from unistream.client.machine import home
 from unistream.client.machine.tokens import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from unistream.client.remote.rest_client import RestClient
 from unistream.client.remote.tokens import TokensClient
-from unistream.core.access import RANDOM_BYTES, Identity, issued, sealed
+from unistream.core.access import RANDOM_BYTES, Identity, issued, revoked, sealed
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.store import TokenStore
-from unistream.master.store.token_store import BROWSERS_MAX, ENDED_KEPT_MS, TOKENS_MAX, USE_WRITTEN_MS
+from unistream.master.store.token_store import BROWSERS_MAX, ENDED_KEPT_MS, USE_WRITTEN_MS
 from unistream.model.access import Scope
 from unistream.model.stored_job import encode_stored
 from unistream.rest.access import CODES_MAX, AccessControl
@@ -346,6 +353,23 @@ def test_a_revoked_token_is_not_taken_although_the_store_is_away(tmp_path: Path)
     assert not isinstance(control.identify(f"Bearer {made.text}"), Identity)
 
 
+def test_a_leader_that_dies_within_a_revocation_leaves_no_browser_in(tmp_path: Path) -> None:
+    clock = HandClock()
+    store = store_in(tmp_path)
+    control = AccessControl(TokenStore(store, clock, SECRET), clock, PATHS, AUDIT)
+    made, other = (control.issue(name, Scope.READ, None) for name in ("ci", "other"))
+    first = control.issue("a", Scope.READ, None, parent=made.record.id)
+    second = control.issue("b", Scope.READ, None, parent=first.record.id)
+    kept = control.issue("c", Scope.READ, None, parent=other.record.id)
+    ended = sealed(revoked(made.record, clock.now_ms), SECRET)  # what is written first
+    entry = store.read(f"tokens/{made.record.id}")
+    assert entry is not None
+    store.replace(f"tokens/{made.record.id}", encode_stored(ended), entry.version)
+    after = AccessControl(TokenStore(store_in(tmp_path), clock, SECRET), clock, PATHS, AUDIT)
+    found = [isinstance(after.identify(f"Bearer {one.text}"), Identity) for one in (first, second, kept)]
+    assert found == [False, False, True]
+
+
 def test_tokens_that_have_ended_long_ago_make_room(tmp_path: Path) -> None:
     clock = HandClock()
     control = AccessControl(TokenStore(store_in(tmp_path), clock, SECRET), clock, PATHS, AUDIT)
@@ -365,14 +389,14 @@ def test_there_are_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert isinstance(identity, Identity)
     for _ in range(CODES_MAX):
         control.login_code(identity, 1_000)
-    with pytest.raises(Exception, match=f"{CODES_MAX} login codes wait"):
+    with pytest.raises(ConfigError, match=rf"^{CODES_MAX} login codes wait to be used, which is the most$"):
         control.login_code(identity, 1_000)
     clock.now_ms += 1_000
     control.login_code(identity, 1_000)
     monkeypatch.setattr("unistream.master.store.token_store.TOKENS_MAX", 2)
     control.issue("one", Scope.READ, None)
     control.issue("two", Scope.READ, None)
-    with pytest.raises(Exception, match=f"has {TOKENS_MAX} tokens|which is the most"):
+    with pytest.raises(ConfigError, match=r"^this cluster has 2 tokens, which is the most"):
         control.issue("three", Scope.READ, None)
 
 

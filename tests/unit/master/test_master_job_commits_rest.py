@@ -114,5 +114,6 @@ def test_the_newest_snapshot_says_what_is_staged(
         return found["checkpoint_id"] is not None
 
     eventually(is_read, "a snapshot is read")
+    assert found["checkpoint_id"] > 0
     assert found["taken_ms"] <= found["now_ms"]
     assert found["why_unknown"] is None

@@ -48,6 +48,9 @@ class TokenStore:
         self._lock = threading.Lock()
         found = [self._read(id_) for id_ in ha.children(TOKENS)]
         self._known = {record.id: record for record in found if record is not None}
+        for record in list(self._known.values()):  # its leader may have ended before it has removed them
+            for browser in self._browsers_of(record.id) if record.revoked_ms is not None else ():
+                self._known.pop(browser.id, None)
 
     @property
     def known(self) -> Mapping[str, TokenRecord]:
