@@ -115,7 +115,6 @@ def access(tmp_path: Path) -> Iterator[AccessControl]:
     """Of servers with a version of their own."""
     access = access_in(tmp_path / "access")
     yield access
-    access.audit.close()
 
 
 def served(cluster: EmbeddedCluster, access: AccessControl, version: str, port: int = 0) -> RestServer:

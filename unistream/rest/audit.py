@@ -10,6 +10,7 @@ logged, and the request is answered.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -19,8 +20,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-
-from unistream.base.closing import Closing
 
 FILE: Final = "audit.jsonl"
 FILE_BYTES_MAX: Final = 10_000_000
@@ -56,21 +55,21 @@ class AuditPage(msgspec.Struct, frozen=True):
     entries: list[AuditEntry]
 
 
-class AuditLog(Closing):
-    """See the module. Thread-safe. `folder`: made when the first entry comes."""
+class AuditLog:
+    """See the module. Thread-safe. Between two entries no file is open: a request that is answered while its
+    server ends is noted, too, and changes are rare. `folder`: made when the first entry comes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock = threading.Lock()
-        self._handler: RotatingFileHandler | None = None
 
     def add(self, entry: AuditEntry) -> None:
         """Appends the entry; it does not raise."""
         line = msgspec.json.encode(entry).decode()
         record = logging.LogRecord("audit", logging.INFO, "", 0, line, None, None)
         try:
-            with self._lock:
-                self._opened().handle(record)
+            with self._lock, contextlib.closing(self._open()) as handler:
+                handler.handle(record)
         except OSError as error:
             logger.warning("event=audit_not_written reason=%r entry=%s", str(error), line)
 
@@ -87,28 +86,23 @@ class AuditLog(Closing):
                 break
         return found[:limit]
 
-    def close(self) -> None:
-        """Later entries open the file again."""
-        with self._lock:
-            if self._handler is not None:
-                self._handler.close()
-                self._handler = None
-
-    def _opened(self) -> RotatingFileHandler:
-        if self._handler is None:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._handler = _PrivateFiles(
-                self._folder / FILE, maxBytes=FILE_BYTES_MAX, backupCount=FORMER_FILES, encoding="utf-8"
-            )
-        return self._handler
+    def _open(self) -> RotatingFileHandler:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return _PrivateFiles(
+            self._folder / FILE, maxBytes=FILE_BYTES_MAX, backupCount=FORMER_FILES, encoding="utf-8"
+        )
 
 
 class _PrivateFiles(RotatingFileHandler):
     """Its files are for their owner only, and what goes wrong is raised."""
 
     def _open(self) -> TextIOWrapper:
-        descriptor = os.open(self.baseFilename, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-        return os.fdopen(descriptor, "a", encoding=self.encoding)
+        descriptor = os.open(self.baseFilename, os.O_CREAT | os.O_APPEND | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        file = os.fdopen(descriptor, "a", encoding=self.encoding)
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            file.write("\n")  # ends a line that a full disk has cut off
+        return file
 
     def handleError(self, record: logging.LogRecord) -> None:
         raise  # noqa: PLE0704  # called while the exception is handled

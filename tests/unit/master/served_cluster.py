@@ -88,5 +88,4 @@ class Api:
         self._entry.unlink(missing_ok=True)
         self.http.close()
         self.server.close()
-        self.access.audit.close()
         shutil.rmtree(self.folder, ignore_errors=True)

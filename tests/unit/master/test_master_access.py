@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 from collections.abc import Callable, Iterator
@@ -517,29 +518,37 @@ def entry(number: int) -> AuditEntry:
 
 def test_an_audit_log_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unistream.rest.audit.FILE_BYTES_MAX", 400)
-    with AuditLog(tmp_path) as log:
-        for number in range(200):
-            log.add(entry(number))
-        newest = [one.at_ms for one in log.newest(5)]
-    assert newest == [199, 198, 197, 196, 195]
+    log = AuditLog(tmp_path)
+    for number in range(200):
+        log.add(entry(number))
+    assert [one.at_ms for one in log.newest(5)] == [199, 198, 197, 196, 195]
     files = list(tmp_path.iterdir())
     assert len(files) == 10
     assert all(file.stat().st_size <= 400 and file.stat().st_mode & 0o777 == 0o600 for file in files)
 
 
+def test_no_file_is_open_between_two_entries(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    before = os.listdir("/proc/self/fd")
+    log.add(entry(1))
+    assert os.listdir("/proc/self/fd") == before
+
+
 def test_a_line_that_was_cut_off_hides_no_other(tmp_path: Path) -> None:
-    with AuditLog(tmp_path) as log:
-        log.add(entry(1))
+    log = AuditLog(tmp_path)
+    log.add(entry(1))
     with (tmp_path / FILE).open("ab") as file:
-        file.write(b'{"atMs":2,"tok\n')
-    with AuditLog(tmp_path) as log:
-        log.add(entry(3))
-        assert [one.at_ms for one in log.newest(9)] == [3, 1]
+        file.write(b'{"atMs":2,"tok')
+    log.add(entry(3))
+    assert [one.at_ms for one in log.newest(9)] == [3, 1]
 
 
 def test_a_disk_that_is_full_ends_no_request(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, full_disk: Callable[[int], Any]
 ) -> None:
-    with AuditLog(tmp_path) as log, full_disk(10):
+    log = AuditLog(tmp_path)
+    with full_disk(10):
         log.add(entry(1))
     assert "event=audit_not_written" in caplog.text
+    log.add(entry(2))
+    assert [one.at_ms for one in log.newest(9)] == [2]

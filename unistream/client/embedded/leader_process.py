@@ -227,7 +227,6 @@ class LeaderProcess(Closing):
         own = [str(plan.workdir), plan.root, *filter(None, map(config.find, (CHECKPOINT_DIR, SAVEPOINT_DIR)))]
         paths = AllowedPaths(own, config.find(ALLOWED_PATHS))
         audit = AuditLog(plan.workdir / "audit")
-        self._cleanups.add(audit.close)
         access = AccessControl(self._tokens, SystemClock(), paths, audit, required=required)
         triggers = Triggers(_new_id)
         create_app = partial(self._create_app, triggers, access)
