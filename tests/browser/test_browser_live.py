@@ -111,10 +111,9 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Embedde
 
 
 @pytest.fixture
-def access(tmp_path: Path) -> Iterator[AccessControl]:
+def access(tmp_path: Path) -> AccessControl:
     """Of servers with a version of their own."""
-    access = access_in(tmp_path / "access")
-    yield access
+    return access_in(tmp_path / "access")
 
 
 def served(cluster: EmbeddedCluster, access: AccessControl, version: str, port: int = 0) -> RestServer:
