@@ -46,6 +46,9 @@ class Producer:
         columns = {name: np.arange(rows, dtype=np.int64) for name in "abcd"}
         self.batch = Batch(pa.record_batch(columns))
 
+    def takes(self, job: JobId, token: str) -> bool:
+        return True
+
     def open_subpartition(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> View:
         return View(self.batch, channel.subpartition)
 
@@ -110,7 +113,10 @@ class Consumer:
 def serve(transport: str, rows: int) -> None:
     """The producer's process: prints its address and lives until its stdin ends."""
     server = FlightServer(
-        "127.0.0.1", control=lambda _: encode(Ack()), partitions=Producer(rows), unix=transport == "unix"
+        "127.0.0.1",
+        control=lambda _, _caller="": encode(Ack()),
+        partitions=Producer(rows),
+        unix=transport == "unix",
     )
     print(server.address, flush=True)
     sys.stdin.read()

@@ -222,7 +222,7 @@ def beating(workers: list[TaskManagerId], master: str, clients: int = 8) -> Iter
         server.close()
 
 
-def _answer(_message: bytes) -> bytes:
+def _answer(_message: bytes, _caller: str = "", /) -> bytes:
     from unistream.model.codec import encode
 
     return encode(Ack())

@@ -15,10 +15,10 @@ from tests.metadata_rows import create_database
 from unistream.metadata.store import SqlMetadataStore
 
 
-@pytest.fixture(params=["unix", "tcp"])
+@pytest.fixture(params=["unix", "tcp", "tls"])
 def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
     with ExitStack() as stack:
-        yield Wire(request.param == "unix", stack)
+        yield Wire(request.param, stack)
 
 
 @pytest.fixture(params=BACKENDS)

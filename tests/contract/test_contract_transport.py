@@ -285,7 +285,7 @@ def test_many_streams_of_one_pair_are_independent(wire: Wire) -> None:
     server, client = wire.serve(partitions), wire.data()
     sinks = [Sink() for _ in range(count)]
     for n, sink in enumerate(sinks):
-        client.gate().connect(channel(server.address, n), sink, COST)
+        client.gate("").connect(channel(server.address, n), sink, COST)
     assert [values(sink.take(2)) for sink in sinks] == [[[n], el.EndOfPartition()] for n in range(count)]
 
 
@@ -293,7 +293,7 @@ def test_a_closed_client_opens_nothing(wire: Wire) -> None:
     client = wire.data()
     client.close()
     with pytest.raises(Unreachable, match="closed"):
-        client.gate().connect(channel("grpc+tcp://127.0.0.1:1"), Sink(), COST)
+        client.gate("").connect(channel("grpc+tcp://127.0.0.1:1"), Sink(), COST)
 
 
 # --- control --------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ def test_a_closed_client_opens_nothing(wire: Wire) -> None:
 def test_a_request_gets_its_answer(wire: Wire) -> None:
     seen: list[object] = []
 
-    def handle(body: bytes) -> bytes:
+    def handle(body: bytes, caller: str = "", /) -> bytes:
         seen.append(decode_for_job_manager(body))
         return encode(Refused(reason="not known"))
 
@@ -313,7 +313,7 @@ def test_a_request_gets_its_answer(wire: Wire) -> None:
 
 def test_an_artifact_may_be_larger_than_a_frame(wire: Wire) -> None:
     content = b"x" * (40 * MIB)
-    server = wire.serve(control=lambda _: encode(Artifact(content=content)))
+    server = wire.serve(control=lambda _, _caller="": encode(Artifact(content=content)))
     answer = wire.control(server.address).call(FetchArtifact(job=JobId("0" * 32), sha256="0" * 64))
     assert isinstance(answer, Artifact)
     assert len(answer.content) == len(content)
@@ -331,7 +331,7 @@ def test_a_peer_that_is_gone_is_unreachable(wire: Wire) -> None:
 def test_a_peer_that_does_not_answer_in_time_is_unreachable(wire: Wire) -> None:
     answered = threading.Event()
 
-    def handle(_: bytes) -> bytes:
+    def handle(_: bytes, caller: str = "", /) -> bytes:
         answered.wait(WAIT_S)
         return encode(Ack())
 
@@ -344,13 +344,13 @@ def test_a_peer_that_does_not_answer_in_time_is_unreachable(wire: Wire) -> None:
 
 
 def test_an_answer_that_is_none_is_a_protocol_error(wire: Wire) -> None:
-    client = wire.control(wire.serve(control=lambda _: b"\xc1garbage").address)
+    client = wire.control(wire.serve(control=lambda _, _caller="": b"\xc1garbage").address)
     with pytest.raises(ProtocolError, match="malformed"):
         client.call(HEARTBEAT)
 
 
 def test_a_handler_that_fails_is_a_protocol_error_with_its_reason(wire: Wire) -> None:
-    def handle(_: bytes) -> bytes:
+    def handle(_: bytes, caller: str = "", /) -> bytes:
         raise KeyError("no such task")
 
     client = wire.control(wire.serve(control=handle).address)
@@ -359,7 +359,7 @@ def test_a_handler_that_fails_is_a_protocol_error_with_its_reason(wire: Wire) ->
 
 
 def test_requests_from_several_threads_do_not_mix(wire: Wire) -> None:
-    server = wire.serve(control=lambda body: encode(Artifact(content=body)))
+    server = wire.serve(control=lambda body, _caller="": encode(Artifact(content=body)))
     client = wire.control(server.address)
     results: queue.Queue[bool] = queue.Queue()
 

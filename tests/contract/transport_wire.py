@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tests.eventually import WAIT_S
+from tests.support.authorities import DAY_MS, NOW_MS, authority
 from unistream.base.ids import (
     AttemptId,
     EdgeId,
@@ -22,6 +23,7 @@ from unistream.base.ids import (
 from unistream.base.limits import KIB, MIB
 from unistream.model import elements as el
 from unistream.model.codec import encode
+from unistream.model.credentials import Credentials
 from unistream.model.deployment import ChannelDescriptor
 from unistream.model.messages import Ack
 from unistream.net.client import FlightControlClient, FlightDataClient
@@ -87,6 +89,9 @@ class Partitions:
     by_subpartition: dict[int, Partition] = field(default_factory=dict)
     asked: queue.Queue[ChannelDescriptor] = field(default_factory=queue.Queue)
 
+    def takes(self, job: JobId, token: str) -> bool:
+        return True
+
     def open_subpartition(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> Partition | None:
         self.asked.put(channel)
         found = self.by_subpartition.get(channel.subpartition)
@@ -123,25 +128,37 @@ class Sink:
 
 @dataclass
 class Wire:
-    """Servers and clients of one kind of transport; all closed at the end of the test."""
+    """Servers and clients of one kind of transport; all closed at the end of the test. `kind`: unix, tcp, or
+    tls, where both ends show certificates."""
 
-    unix: bool
+    kind: str
     stack: ExitStack
 
+    def _credentials(self, name: str) -> Credentials | None:
+        return authority().issue(name, now_ms=NOW_MS, lasts_ms=DAY_MS) if self.kind == "tls" else None
+
     def serve(
-        self, partitions: Partitions | None = None, control: ControlHandler = lambda _: encode(Ack())
+        self,
+        partitions: Partitions | None = None,
+        control: ControlHandler = lambda _, _caller="": encode(Ack()),
     ) -> FlightServer:
-        server = FlightServer("127.0.0.1", control=control, partitions=partitions, unix=self.unix)
+        server = FlightServer(
+            "127.0.0.1",
+            control=control,
+            partitions=partitions,
+            unix=self.kind == "unix",
+            credentials=self._credentials("tm-server"),
+        )
         self.stack.callback(server.close)
         return server
 
     def control(self, address: str, timeout_s: float = WAIT_S) -> FlightControlClient:
-        client = FlightControlClient(address, timeout_s)
+        client = FlightControlClient(address, timeout_s, credentials=self._credentials("tm-client"))
         self.stack.callback(client.close)
         return client
 
     def data(self, timeout_ms: int = 10_000) -> FlightDataClient:
-        client = FlightDataClient(timeout_ms)
+        client = FlightDataClient(timeout_ms, credentials=self._credentials("tm-client"))
         self.stack.callback(client.close)
         return client
 

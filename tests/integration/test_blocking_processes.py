@@ -139,7 +139,7 @@ class Cluster:
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self.server = FlightServer("127.0.0.1", control=self._handle, partitions=None)
 
-    def _handle(self, request: bytes) -> bytes:
+    def _handle(self, request: bytes, caller: str = "", /) -> bytes:
         message = decode_single(request)
         with self.news:
             if isinstance(message, msg.Heartbeat):

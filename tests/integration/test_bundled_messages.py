@@ -45,7 +45,7 @@ class Peer:
         self.gate = threading.Event()
         self.gate.set()
 
-    def as_worker(self, request: bytes) -> bytes:
+    def as_worker(self, request: bytes, caller: str = "", /) -> bytes:
         message = decode_for_task_manager(request)
         if isinstance(message, msg.Bundle):
             self._begin(len(message.messages))
@@ -53,7 +53,7 @@ class Peer:
         self._begin(1)
         return encode(self._act(message))
 
-    def as_master(self, request: bytes) -> bytes:
+    def as_master(self, request: bytes, caller: str = "", /) -> bytes:
         message = decode_for_job_manager(request)
         if isinstance(message, msg.Bundle):
             self._begin(len(message.messages))

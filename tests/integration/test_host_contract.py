@@ -48,7 +48,7 @@ class Master:
         self.heartbeats: queue.Queue[TaskManagerId] = queue.Queue()
         self.server = FlightServer("127.0.0.1", control=self.handle, partitions=None)
 
-    def handle(self, body: bytes) -> bytes:
+    def handle(self, body: bytes, caller: str = "", /) -> bytes:
         message = decode_single(body)
         if isinstance(message, RegisterTaskManager):
             self.registered.put(message)

@@ -37,7 +37,7 @@ class Master:
         self.pids: queue.Queue[int] = queue.Queue()
         self.server = FlightServer("127.0.0.1", control=self.handle, partitions=None)
 
-    def handle(self, body: bytes) -> bytes:
+    def handle(self, body: bytes, caller: str = "", /) -> bytes:
         message = decode_single(body)
         if isinstance(message, RegisterTaskManager):
             self.pids.put(message.pid)

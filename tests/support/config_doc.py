@@ -26,6 +26,7 @@ from unistream.base.config import (
     parse_bytes,
     parse_duration_ms,
     parse_places,
+    parse_ports,
 )
 from unistream.base.origins import parse_origins, parse_page_url
 from unistream.base.servers import parse_cluster_id, parse_path, parse_zookeeper_servers
@@ -40,6 +41,7 @@ _KINDS: Final[dict[Callable[..., object], str]] = {
     parse_zookeeper_servers: "servers",
     parse_origins: "origins",
     parse_places: "places",
+    parse_ports: "ports",
     parse_page_url: "address",
     parse_asset_keys: "JSON",
 }

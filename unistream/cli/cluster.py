@@ -9,6 +9,7 @@ import typer
 
 from unistream.base.config import Configuration
 from unistream.cli.cluster_stop import stop
+from unistream.cli.cluster_token import token
 from unistream.cli.ending import StopSignals
 from unistream.cli.errors import log_to_stderr, report
 from unistream.cli.options import AsJson, Defines, Verbose, configuration
@@ -29,6 +30,7 @@ def _group() -> None:
 
 
 app.command("stop")(stop)
+app.command("token")(token)
 
 
 @app.command()
@@ -119,12 +121,18 @@ def _print_leader(cluster: EmbeddedCluster, *, as_json: bool) -> None:
         out.print(f"it leads now; {jobs}")
         return
     if cluster.jobmanager is not None:
-        command = f"unistream taskmanager start --jobmanager {cluster.jobmanager}"
-        out.print(f"it has no workers yet; start each with: {command}")
+        out.print(f"it has no workers yet; start each with: {_worker_command(cluster)}", markup=False)
     out.print(f"its folder is {cluster.workdir}; {jobs}", markup=False)
     out.print("stop it with Ctrl-C, or 'unistream cluster stop'")
     if others := other_sessions(cluster.rest_url):
         report(f"another session cluster runs here, at {others[0]}: to start a job, name one by -m HOST:PORT")
+
+
+def _worker_command(cluster: EmbeddedCluster) -> str:
+    if cluster.is_encrypted:
+        place = f"unistream taskmanager start -m {cluster.rest_url} --join TOKEN"
+        return f"{place}, where 'unistream cluster token' prints TOKEN"
+    return f"unistream taskmanager start --jobmanager {cluster.jobmanager}"
 
 
 def _print_contender(cluster: EmbeddedCluster, where: str, *, as_json: bool) -> None:

@@ -108,6 +108,7 @@ COMMANDS: Final = {
     "sinks": Lazy("sinks:app", "Folders that sinks write to: remove what nobody will commit."),
     "dead-letters": Lazy("dead_letters:app", "Rows that failed: list and show them, and process them again."),
     "token": Lazy("token:app", "Tokens: who may ask a cluster."),
+    "certs": Lazy("certs:app", "Certificates of a cluster that listens for other hosts."),
     "ui": Lazy("ui:ui", "Print a link to a cluster's web UI that lets one browser in, once."),
     "taskmanager": Lazy("taskmanager:app", "Workers."),
 }

@@ -8,11 +8,13 @@ import re
 import socket
 import time
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
 
+from unistream.base.clock import SystemClock
 from unistream.base.config import (
     JOBMANAGER_PORT,
     REGISTRATION_TIMEOUT,
@@ -21,6 +23,7 @@ from unistream.base.config import (
     Configuration,
 )
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.hosts import is_loopback
 from unistream.base.ids import TaskManagerId
 from unistream.base.servers import ZOOKEEPER_SCHEME
 from unistream.cli.errors import log_to_stderr, report
@@ -31,18 +34,39 @@ from unistream.cli.output import console, print_json
 from unistream.cli.tables import Fit, Grid, PrintedColumn
 from unistream.client.job.lookup import Silent, ask_all
 from unistream.client.machine.tokens import worker_secret_for
-from unistream.client.remote.address import elected_name, is_elected, retrieval
+from unistream.client.remote.address import (
+    FixedAddress,
+    LeaderAddress,
+    elected_address,
+    elected_name,
+    is_elected,
+    retrieval,
+    url_of,
+)
+from unistream.client.remote.rest_client import timeout_s
 from unistream.core.memory import MemoryPlan, describe_bytes, memory_plan
 from unistream.core.resource import describe
+from unistream.model.credentials import PeerAddress
 from unistream.model.job_info import TaskManagerInfo
 from unistream.net.address import TCP_SCHEME
 
 if TYPE_CHECKING:
+    from unistream.client.remote.joining import Membership
     from unistream.port.host import TaskManagerSpec
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Workers.")
 
 Slots = Annotated[int | None, typer.Option("--slots", min=1, help="Task slots of this worker.")]
+
+Join = Annotated[
+    str | None,
+    typer.Option(
+        "--join",
+        metavar="TOKEN",
+        help="Join a cluster on other hosts, with a token of 'unistream cluster token'; @PATH: the first line "
+        "of a file. Needed once for each host and user.",
+    ),
+]
 
 SAY_EVERY_MS: Final = 5_000  # while the cluster does not answer
 LOOK_UPS: Final = 3  # of a host's name, while the name server reports a temporary failure
@@ -57,17 +81,19 @@ def _group() -> None:
 
 
 @app.command()
-def start(
+def start(  # noqa: PLR0917  # typer passes them by name
     jobmanager: Annotated[
         str | None,
         typer.Option(
             "-m",
             "--jobmanager",
             metavar="HOST:PORT",
-            help="Where workers register; zookeeper://HOST:PORT,HOST:PORT/CHROOT: at the leader.",
+            help="Where workers register; zookeeper://HOST:PORT,HOST:PORT/CHROOT: at the leader. On another "
+            "host: HOST:PORT of the cluster's REST API.",
         ),
     ] = None,
     slots: Slots = None,
+    join: Join = None,
     defines: Defines = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
@@ -80,32 +106,41 @@ def start(
     from unistream.port.host import TaskManagerSpec
     from unistream.worker.process import run_standalone
 
-    config = configuration(defines)
+    config = _checked(defines, jobmanager)
     log_to_stderr(verbose)
-    if jobmanager is not None and jobmanager.lower().startswith(ZOOKEEPER_SCHEME):
-        config = configuration(defines, jobmanager=jobmanager)
-    elif jobmanager is None and not is_elected(config):
-        raise ConfigError(
-            "--jobmanager is missing: HOST:PORT where workers register at the cluster, as 'unistream cluster "
-            f"start -t standalone' prints it, or {ZOOKEEPER_SCHEME}HOST:PORT,HOST:PORT"
-        )
     elected = is_elected(config) and (jobmanager is None or ZOOKEEPER_SCHEME in jobmanager.lower())
-    master = "" if elected or jobmanager is None else location(jobmanager, config)
+    member = membership(config, jobmanager, join, elected=elected)
+    master = member.control if member else "" if elected else location(jobmanager or "", config)
+    new_id = functools.partial(_new_id, None if member is None else member.credentials.name)
     spec = TaskManagerSpec(
-        id=_new_id(),
+        id=new_id(),
         master=master,
         slots=config.get(TASK_SLOTS) if slots is None else slots,
         config=config.to_dict(),
         standalone=True,
+        credentials=None if member is None else member.credentials,
     )
     with contextlib.ExitStack() as closing:
         leaders = closing.enter_context(contextlib.closing(retrieval(config))) if elected else None
-        where = elected_name(config) if elected else master.removeprefix(TCP_SCHEME)
+        where = elected_name(config) if elected else _shown(master)
         waiting = NoClusterReporter(where, config.get(REGISTRATION_TIMEOUT))
         tell = functools.partial(print_registered, as_json=as_json)
         raise typer.Exit(
-            run_standalone(spec, _new_id, waiting.on_silence, leaders, tell, secret_for=worker_secret_for)
+            run_standalone(spec, new_id, waiting.on_silence, leaders, tell, secret_for=worker_secret_for)
         )
+
+
+def _checked(defines: list[str] | None, jobmanager: str | None) -> Configuration:
+    """Raises ConfigError: nothing says where the cluster is."""
+    config = configuration(defines)
+    if jobmanager is not None and jobmanager.lower().startswith(ZOOKEEPER_SCHEME):
+        return configuration(defines, jobmanager=jobmanager)
+    if jobmanager is None and not is_elected(config):
+        raise ConfigError(
+            "--jobmanager is missing: HOST:PORT where workers register at the cluster, as 'unistream cluster "
+            f"start -t standalone' prints it, or {ZOOKEEPER_SCHEME}HOST:PORT,HOST:PORT"
+        )
+    return config
 
 
 def print_registered(spec: TaskManagerSpec, *, as_json: bool) -> None:
@@ -113,7 +148,7 @@ def print_registered(spec: TaskManagerSpec, *, as_json: bool) -> None:
     if as_json:
         print_json({"taskmanager": spec.id, "jobmanager": spec.master, "slots": spec.slots})
         return
-    where = spec.master.removeprefix(TCP_SCHEME)
+    where = _shown(spec.master)
     console().print(f"worker {spec.id} is registered at {where} with {several(spec.slots, 'slot')}")
 
 
@@ -174,6 +209,8 @@ def location(jobmanager: str, config: Configuration) -> str:
             f"--jobmanager takes HOST:PORT, such as 127.0.0.1:{STANDALONE_PORT}, not {jobmanager!r}"
         )
     _look_up(match["host"], port)
+    if not is_loopback(match["host"]):
+        raise _not_joined(jobmanager)
     return f"{TCP_SCHEME}{match['host']}:{port}"
 
 
@@ -217,8 +254,65 @@ class NoClusterReporter:
         )
 
 
-def _new_id() -> TaskManagerId:
-    """A new one for each registration: a worker that was considered lost never returns."""
+def _shown(master: str) -> str:
+    return PeerAddress.parse(master).location.partition("://")[2] or master
+
+
+def membership(
+    config: Configuration, jobmanager: str | None, join: str | None, *, elected: bool
+) -> Membership | None:
+    """What this host has of a cluster on other hosts, or gets of it now; None: nothing.
+
+    Raises:
+        ConfigError: it cannot join, or has to.
+        Unreachable: the cluster does not answer.
+    """
+    from unistream.client.remote.joining import is_of, joined, kept
+
+    clock = SystemClock()
+    name = elected_name(config) if elected else _url(jobmanager or "")
+    found = None if name is None else kept(name, clock.wall_ms())
+    if join is None:
+        if found is None and (jobmanager or "").startswith("https://"):
+            raise _not_joined(jobmanager or "")
+        return found
+    token = _token(join)
+    if found is not None and is_of(found, token):
+        return found
+    address: LeaderAddress = elected_address(config) if elected else FixedAddress(url_of(jobmanager or ""))
+    return joined(address, token, clock=clock, timeout_s=timeout_s(config))
+
+
+def _url(jobmanager: str) -> str | None:
+    """The REST API at that address; None: it is none."""
+    try:
+        return url_of(jobmanager)
+    except ConfigError:
+        return None
+
+
+def _not_joined(jobmanager: str) -> ConfigError:
+    return ConfigError(
+        f"--jobmanager {jobmanager}: this host has not joined that cluster, or its certificate has ended: "
+        "give a token with --join, which 'unistream cluster token' prints there"
+    )
+
+
+def _token(text: str) -> str:
+    """The token, or the first line of the file that ``@PATH`` names."""
+    if not text.startswith("@"):
+        return text.strip()
+    try:
+        return Path(text[1:]).read_text("utf-8").split("\n", 1)[0].strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--join {text}: it cannot be read: {error}") from error
+
+
+def _new_id(process: str | None) -> TaskManagerId:
+    """A new one for each registration: a worker that was considered lost never returns. `process`: the name
+    in its certificate."""
+    if process is not None:
+        return TaskManagerId(f"{process}-{uuid.uuid4().hex[:12]}")
     host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:24]
     return TaskManagerId(f"tm-{host}-{uuid.uuid4().hex[:12]}")
 

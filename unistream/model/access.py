@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Final
 
@@ -9,11 +10,13 @@ import msgspec
 
 from unistream.base.errors import ConfigError
 
+HOST_CHARS_MAX: Final = 24
+_NO_LABEL: Final = re.compile(r"[^A-Za-z0-9-]")
 CODE_LASTS_MS: Final = 5 * 60_000
 
 
 class Scope(Enum):
-    """What a holder may do; each holds the ones before it.
+    """What a holder may do; each holds the ones before it, but JOIN, which is for hosts and not for people.
 
     A submitter runs code of its own as the cluster's owner: SUBMIT is for whom one would give a shell.
     """
@@ -30,18 +33,23 @@ class Scope(Enum):
     ADMIN = "admin"
     """Make and revoke tokens, end the cluster."""
 
+    JOIN = "join"
+    """Have a worker on another host join the cluster; nothing else, and nobody else may."""
+
     def allows(self, needed: Scope) -> bool:
         """Whether a holder may do what needs the other scope.
 
-        >>> Scope.SUBMIT.allows(Scope.READ), Scope.READ.allows(Scope.OPERATE)
-        (True, False)
+        >>> Scope.SUBMIT.allows(Scope.READ), Scope.READ.allows(Scope.OPERATE), Scope.ADMIN.allows(Scope.JOIN)
+        (True, False, False)
         """
+        if Scope.JOIN in (self, needed):
+            return self is needed
         order = list(Scope)
         return order.index(self) >= order.index(needed)
 
     @classmethod
     def parse(cls, text: str) -> Scope:
-        """Raises ConfigError for anything but one of the four words."""
+        """Raises ConfigError for anything but one of the five words."""
         try:
             return cls(text.strip().lower())
         except ValueError:
@@ -51,7 +59,8 @@ class Scope(Enum):
 
 
 class TokenShown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A token in a list. Times are ms since 1970; `used_ms` is known to the hour."""
+    """A token in a list. Times are ms since 1970; `used_ms` is known to the hour. `uses_left` None: any
+    number."""
 
     id: str
     name: str
@@ -60,6 +69,7 @@ class TokenShown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     expires_ms: int | None
     revoked_ms: int | None
     used_ms: int | None
+    uses_left: int | None = None
 
 
 class TokensShown(msgspec.Struct, frozen=True):
@@ -79,11 +89,40 @@ class NewToken(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TokenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """`lasts_ms` None: for ever."""
+    """`lasts_ms` None: for ever. `uses`: of one that lets hosts join: how many; None: any number."""
 
     name: str
     scope: Scope
     lasts_ms: int | None = None
+    uses: int | None = None
+
+
+class JoinBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """A host that joins. `request`: for a certificate, PEM; `host`: its name, for people; `clock_ms`: its
+    time."""
+
+    request: str
+    host: str
+    clock_ms: int
+
+
+class JoinAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a worker shows from now on (see `model.credentials`), and where it registers."""
+
+    name: str
+    certificate: str
+    roots: str
+    until_ms: int
+    control: str
+
+
+def process_name(host: str, suffix: str) -> str:
+    """The name of a worker's process in its certificate: a label of a host name.
+
+    >>> process_name("Node 7.example", "0a1b2c3d4e5f")
+    'tm-Node-7-example-0a1b2c3d4e5f'
+    """
+    return f"tm-{_NO_LABEL.sub('-', host)[:HOST_CHARS_MAX].strip('-') or 'host'}-{suffix}"
 
 
 class CodeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from unistream.base.ids import AllocationId, AttemptId, EdgeId, LeaderEpoch, LineageId, TaskManagerId
-from unistream.base.secrets import redacted_repr
+from unistream.base.secrets import Secret, redacted_repr
 from unistream.model.graph import JobVertex, Ship
 from unistream.model.partition_type import PartitionType
 from unistream.model.snapshot import TaskRestore
@@ -75,6 +75,7 @@ class TaskDeployment(msgspec.Struct, frozen=True, kw_only=True):
         checkpointing: Checkpoints are enabled (decides how a task ends).
         config: The job's configuration as text.
         allocation: The lease of its slot; tasks that share a slot have the same one.
+        exchange: Token of the job: its tasks present it to read each other's rows in another process.
     """
 
     attempt: AttemptId
@@ -90,6 +91,7 @@ class TaskDeployment(msgspec.Struct, frozen=True, kw_only=True):
     checkpointing: bool
     config: dict[str, str] = {}
     allocation: AllocationId = AllocationId("")
+    exchange: Secret = Secret("")
 
     __repr__ = redacted_repr
 

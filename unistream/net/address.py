@@ -7,7 +7,6 @@ process has left is removed by the next server on the machine.
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import socket
 import stat
@@ -15,12 +14,15 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from unistream.base.errors import ConfigError
+from unistream.model.credentials import TLS, PeerAddress
 from unistream.net.folder import PrivateFolder
 
 UNIX_SCHEME: Final = "grpc+unix://"
 TCP_SCHEME: Final = "grpc+tcp://"
+TLS_SCHEME: Final = f"{TLS}://"
 SOCKET_PATH_BYTES_MAX: Final = 100  # sun_path holds 107 on Linux, 103 on macOS
 
 FOLDER_PREFIX: Final = "unistream-flight-"
@@ -28,14 +30,23 @@ FOLDER_PREFIX: Final = "unistream-flight-"
 _SOCKET_NAME: Final = "flight.sock"
 
 
-def is_loopback(host: str) -> bool:
-    """True for `localhost` and every loopback address."""
-    if host == "localhost":
-        return True
+def own_address_to(address: str) -> str:
+    """The address of this host from which it reaches a process; nothing is sent.
+
+    Args:
+        address: A `model.credentials.PeerAddress` over TCP.
+
+    Raises:
+        ConfigError: this host knows no way there.
+    """
+    parts = urlsplit(PeerAddress.parse(address).location)
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        family, kind, _, _, there = socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(there)  # chooses a route, no more
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise ConfigError(f"this host knows no way to {parts.hostname}: {error.strerror}") from error
 
 
 class SocketFolder(PrivateFolder):
@@ -68,15 +79,15 @@ class SocketFolder(PrivateFolder):
         return os.path.exists(self.socket_path)
 
 
-def break_connections(address: str) -> None:
-    """Shuts down every connection that was accepted on `address` by this process.
+def break_connections(location: str, port: int) -> None:
+    """Shuts down every connection that was accepted on `location` by this process. `port`: of a TCP one.
 
     gRPC's blocking server ends a call only together with its peer; one that has stopped reading would block
     `close` for ever. Without its connection, every read and write of a call fails.
     """
     for connection in _own_sockets():
         with connection, contextlib.suppress(OSError):  # OSError: closed meanwhile
-            if _accepted_on(connection, address):
+            if _accepted_on(connection, location, port):
                 connection.shutdown(socket.SHUT_RDWR)
 
 
@@ -88,12 +99,12 @@ def _own_sockets() -> Iterator[socket.socket]:
                 yield socket.socket(fileno=os.dup(int(name)))
 
 
-def _accepted_on(connection: socket.socket, address: str) -> bool:
+def _accepted_on(connection: socket.socket, location: str, port: int) -> bool:
     connection.getpeername()  # OSError: it only listens
     own = connection.getsockname()
-    if address.startswith(UNIX_SCHEME):
-        return bool(own == address.removeprefix(UNIX_SCHEME))
-    return isinstance(own, tuple) and str(own[1]) == address.rpartition(":")[2]
+    if location.startswith(UNIX_SCHEME):
+        return bool(own == location.removeprefix(UNIX_SCHEME))
+    return isinstance(own, tuple) and own[1] == port
 
 
 def _short_enough(folder: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from pyarrow import flight
 
@@ -12,9 +13,11 @@ from unistream.base.errors import ProtocolError, Unreachable
 from unistream.base.ids import EdgeId
 from unistream.base.limits import RPC_TIMEOUT_S
 from unistream.model.codec import decode_answer, encode
+from unistream.model.credentials import Credentials
 from unistream.model.deployment import ChannelDescriptor
 from unistream.model.messages import Answer, Request
 from unistream.net import wire
+from unistream.net.frames import StreamHead
 from unistream.net.in_channel import InChannel
 from unistream.net.incoming import IncomingStream
 from unistream.net.peer_check import presenting
@@ -29,9 +32,10 @@ class FlightControlClient:
         address: `FlightServer.address` of the peer.
         timeout_s: For one call, connecting included.
         secret: What each call presents; asked for each time, since the peer may be started again meanwhile.
+        credentials: What this process shows to a peer on another host.
 
     Raises:
-        ConfigError: not a Flight location.
+        ConfigError: not a Flight location, or one that this process may not or cannot use.
     """
 
     def __init__(
@@ -40,12 +44,13 @@ class FlightControlClient:
         timeout_s: float = RPC_TIMEOUT_S,
         *,
         secret: Callable[[], str | None] | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._address = address
         self._secret = secret
         self._timeout_s = timeout_s
         self._options = flight.FlightCallOptions(timeout=timeout_s)
-        self._client: flight.FlightClient | None = connect(address)
+        self._client: flight.FlightClient | None = connect(address, credentials)
 
     def call(self, message: Request) -> Answer:
         """The peer's answer.
@@ -84,29 +89,35 @@ class FlightDataClient:
 
     Args:
         partition_request_timeout_ms: How long a channel requests its partition, with growing pauses.
+        credentials: What this process shows to others; None: all are on this host.
     """
 
-    def __init__(self, partition_request_timeout_ms: int = 10_000, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        partition_request_timeout_ms: int = 10_000,
+        clock: Clock | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
         self._timeout_ms = partition_request_timeout_ms
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._streams: set[IncomingStream] = set()
-        self._connections = Connections()
+        self._connections = Connections(credentials)
         self._alarms = Alarms(self._clock)
         self._closed = False
 
-    def gate(self) -> FlightGate:
+    def gate(self, token: str = "") -> FlightGate:
         """See `port.transport.DataClient`."""
-        return FlightGate(self.open_stream)
+        return FlightGate(partial(self.open_stream, token=token))
 
-    def open_stream(self, edge: EdgeId, address: str) -> IncomingStream:
-        """A stream that is not started.
+    def open_stream(self, edge: EdgeId, address: str, *, token: str = "") -> IncomingStream:
+        """A stream that is not started. `token`: of its job.
 
         Raises:
             Unreachable: this client is closed.
         """
         stream = IncomingStream(
-            edge,
+            StreamHead(edge, token),
             address,
             timeout_ms=self._timeout_ms,
             clock=self._clock,

@@ -47,10 +47,11 @@ _Credit = Annotated[int, msgspec.Meta(ge=1, le=CREDITS_MAX)]
 _Cost = Annotated[int, msgspec.Meta(ge=1, le=FRAME_BYTES_MAX + BATCH_COST_MIN)]
 
 
-class StreamHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All channels of the stream belong to this edge."""
+class StreamHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """All channels of the stream belong to this edge. `token`: of the job, which its workers have."""
 
     edge: EdgeId
+    token: str = ""
 
 
 # --- consumer to producer -------------------------------------------------------------------------
@@ -147,15 +148,15 @@ _LABEL: Final[msgspec.msgpack.Decoder[tuple[int, int, bytes]]] = msgspec.msgpack
 )
 
 
-def encode_head(edge: EdgeId) -> bytes:
-    return _ENCODER.encode(StreamHead(edge))
+def encode_head(head: StreamHead) -> bytes:
+    return _ENCODER.encode(head)
 
 
-def decode_head(data: bytes | None) -> EdgeId:
+def decode_head(data: bytes | None) -> StreamHead:
     """Raises ProtocolError for anything that is not the head of a stream."""
     if data is None or len(data) > HEAD_BYTES_MAX:
         raise ProtocolError(f"an exchange must name the edge of its channels, in at most {HEAD_BYTES_MAX} B")
-    return _decoded(_HEAD, data, "not the edge of channels").edge
+    return _decoded(_HEAD, data, "not the edge of channels")
 
 
 def encode_commands(commands: Sequence[Command]) -> Iterator[bytes]:

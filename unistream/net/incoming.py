@@ -22,7 +22,6 @@ from pyarrow import flight
 
 from unistream.base.clock import Clock
 from unistream.base.errors import ProtocolError, UnistreamError, Unreachable
-from unistream.base.ids import EdgeId
 from unistream.model.codec import decode_event
 from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import Element, EndOfPartition
@@ -43,7 +42,7 @@ class IncomingStream:
 
     def __init__(
         self,
-        edge: EdgeId,
+        head: frames.StreamHead,
         address: str,
         *,
         timeout_ms: int,
@@ -52,9 +51,9 @@ class IncomingStream:
         alarms: Alarms,
         ended: Callable[[IncomingStream], None],
     ) -> None:
-        self._edge = edge
+        self._head = head
         self._address = address
-        self._where = f"the stream of edge {edge} from {address}"
+        self._where = f"the stream of edge {head.edge} from {address}"
         self._timeout_ms = timeout_ms
         self._clock = clock
         self._connections = connections
@@ -67,7 +66,7 @@ class IncomingStream:
         self._is_over = False
         self._current = Call()
         self._alarm = Alarm(alarms, clock, self._on_alarm)
-        self._thread = threading.Thread(target=self._run, name=f"flight-in-{edge}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"flight-in-{head.edge}", daemon=True)
 
     # --- by the owners of channels ----------------------------------------------------------------
 
@@ -219,7 +218,7 @@ class IncomingStream:
 
     def _call(self) -> None:
         """One call to the producer; returns when the stream has ended."""
-        descriptor = flight.FlightDescriptor.for_command(frames.encode_head(self._edge))
+        descriptor = flight.FlightDescriptor.for_command(frames.encode_head(self._head))
         options = flight.FlightCallOptions(read_options=wire.READ_OPTIONS)
         client = self._connections.take(self._address)
         writer = reader = None

@@ -41,17 +41,18 @@ class OutgoingStream:
     """Serves one call of a consumer.
 
     Args:
-        edge: That all its channels belong to.
+        head: The edge that all its channels belong to, and the token of its job.
     """
 
     def __init__(
         self,
-        edge: EdgeId,
+        head: frames.StreamHead,
         reader: flight.MetadataRecordBatchReader,
         writer: flight.MetadataRecordBatchWriter,
         partitions: PartitionSource,
     ) -> None:
-        self._edge = edge
+        self._edge = edge = head.edge
+        self._token = head.token
         self._reader = reader
         self._partitions = partitions
         self._outbox = StreamOutbox()
@@ -109,6 +110,8 @@ class OutgoingStream:
         self._outbox.check_new(number)
         if channel.descriptor.edge != self._edge:
             raise ProtocolError(f"{channel} was requested in a stream of edge {self._edge}")
+        if not self._partitions.takes(channel.descriptor.producer.job, self._token):
+            raise ProtocolError(f"{channel} was requested without the token of its job")
         try:
             view = self._partitions.open_subpartition(channel.descriptor, partial(self._outbox.wake, channel))
         except Exception as error:  # of the partition: fails only this channel

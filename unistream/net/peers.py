@@ -7,6 +7,7 @@ would cost more than the streams themselves, in file descriptors first.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from pyarrow import flight
 
 from unistream.base.clock import Clock
 from unistream.base.errors import ConfigError
+from unistream.model.credentials import Credentials, PeerAddress, certified_name
 from unistream.net import wire
+from unistream.net.address import UNIX_SCHEME
 from unistream.net.after_fork import use_grpc
 
 _LOG: Final = logging.getLogger("unistream.net")
@@ -35,7 +38,8 @@ class Connections:
     """The connections to other processes: at most `CONNECTIONS_MAX` to each peer, each for as long as it has
     a user. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: Credentials | None = None) -> None:
+        self._credentials = credentials
         self._lock = threading.Lock()
         self._open: dict[str, list[_SharedClient]] = {}
 
@@ -48,7 +52,7 @@ class Connections:
         with self._lock:
             there = self._open.get(address, [])
             if len(there) < CONNECTIONS_MAX:
-                there = [*there, _SharedClient(connect(address))]
+                there = [*there, _SharedClient(connect(address, self._credentials))]
                 self._open[address] = there
             chosen = min(there, key=lambda connection: connection.users)
             chosen.users += 1
@@ -74,15 +78,38 @@ class Connections:
             return sum(map(len, self._open.values()))
 
 
-def connect(address: str) -> flight.FlightClient:
+def connect(address: str, credentials: Credentials | None = None) -> flight.FlightClient:
     """A new connection.
 
+    Args:
+        address: A `model.credentials.PeerAddress`.
+        credentials: What this process shows to a peer on another host; None: it knows no other host.
+
     Raises:
-        ConfigError: not a Flight location, or a process in which there can be none.
+        ConfigError: not a Flight location, or a process in which there can be none; or one that asks for
+            credentials, or shows none.
     """
     use_grpc()
+    peer = PeerAddress.parse(address)
+    if bool(peer.name) != (credentials is not None) and not address.startswith(UNIX_SCHEME):
+        raise ConfigError(
+            f"{address} wants a certificate of its cluster, and this process has none: give a worker a token "
+            "with --join, which 'unistream cluster token' makes"
+            if peer.name
+            else f"{address} is not encrypted, and this process speaks to its own cluster alone"
+        )
     try:
-        return flight.FlightClient(address)
+        if peer.socket and os.path.exists(peer.socket):
+            return flight.FlightClient(UNIX_SCHEME + peer.socket)
+        if credentials is None or not peer.name:
+            return flight.FlightClient(peer.location)
+        return flight.FlightClient(
+            peer.location,
+            tls_root_certs=credentials.roots,
+            cert_chain=credentials.certificate,
+            private_key=credentials.key.reveal(),
+            override_hostname=certified_name(peer.name),  # whom to find there, at whatever address
+        )
     except wire.WIRE_ERRORS as error:
         raise ConfigError(f"{address!r} is not a Flight location: {error}") from error
 

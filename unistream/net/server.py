@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from pyarrow import flight
 
 from unistream.base.errors import ConfigError, ProtocolError, Unreachable
+from unistream.base.hosts import in_url, is_loopback
 from unistream.base.limits import FRAME_BYTES_MAX
+from unistream.model.credentials import Credentials, PeerAddress, name_in
 from unistream.net import frames, wire
 from unistream.net.address import (
     TCP_SCHEME,
+    TLS_SCHEME,
     UNIX_SCHEME,
     SocketFolder,
     break_connections,
-    is_loopback,
 )
 from unistream.net.after_fork import use_grpc
 from unistream.net.outgoing import OutgoingStream
@@ -39,14 +43,18 @@ class FlightServer:
     """Listens from construction until `close`.
 
     Args:
-        bind_host: A loopback address: a unix socket (unless `unix` is False), created again when it or its
-            folder is removed. Any other is refused: TCP has neither TLS nor authentication yet, and the
-            server runs code for every peer that connects.
-        control: Called on a server thread for each control message; its errors go to the caller.
+        bind_host: Where it listens: a loopback address, or any other with `credentials`.
+        control: Called on a server thread for each control message, with who has sent it (`Credentials.name`;
+            "": nobody else reaches this server); its errors go to the caller.
         partitions: Those of this process; None: it produces nothing.
         unix_dir: Where the private folder of the unix socket is created; None: the system's choice.
-        port: TCP port to listen on instead of a unix socket; 0: a unix socket, or a free port.
+        unix: Without credentials: it listens on a unix socket instead of TCP, unless it is given a port; the
+            socket is created again when it or its folder is removed. With them: on both, and peers on this
+            host take the socket.
+        ports: TCP ports, of which it takes the first free one; 0: any free one.
         secret: Peers have to present it with each call; "": none, since nobody else reaches the socket.
+        credentials: It speaks TLS, and takes peers with a certificate of the same authority alone.
+        host: By which other hosts reach it; "": by `bind_host`.
 
     Raises:
         ConfigError: it cannot listen there.
@@ -60,30 +68,37 @@ class FlightServer:
         partitions: PartitionSource | None,
         unix_dir: str | None = None,
         unix: bool = True,
-        port: int = 0,
+        ports: Sequence[int] = (),
         secret: str = "",
+        credentials: Credentials | None = None,
+        host: str = "",
     ) -> None:
-        if not is_loopback(bind_host):
+        if credentials is None and not is_loopback(bind_host):
             raise ConfigError(
-                f"jobmanager.bind-host {bind_host or repr('')} is not a loopback address: every peer that"
-                " connects can run code here, so it needs TLS and authentication first, which this version"
-                " does not have; use 127.0.0.1"
+                f"{bind_host or repr('')} is not a loopback address: every peer that connects can run code "
+                "here, so a server there needs a certificate"
             )
         use_grpc()
-        self._folder = SocketFolder(unix_dir) if unix and not port else None
-        tcp = f"{TCP_SCHEME}{bind_host}:{port}"
-        listen = UNIX_SCHEME + self._folder.socket_path if self._folder else tcp
+        is_tcp = credentials is not None or not unix or bool(ports)
+        self._folder = SocketFolder(unix_dir) if unix and (credentials is not None or not ports) else None
         self._streams = _Streams()
-        self._listen: Callable[[], _Service] = partial(
-            _Service, listen, control, partitions, self._streams, secret
-        )
+        peers = _Peers(control, partitions, self._streams, secret)
+        self._services: list[_Service] = []
+        socket_ = "" if self._folder is None else UNIX_SCHEME + self._folder.socket_path
+        self._listen: Callable[[], _Service] = partial(_Service, socket_, peers, None)
         try:
-            self._services = [self._listen()]
-        except wire.WIRE_ERRORS as error:
+            if is_tcp:
+                self._services.append(_listening(bind_host, tuple(ports) or (0,), peers, credentials))
+            if self._folder:
+                self._services.append(_checked(socket_, self._listen))
+        except BaseException:
+            self._shut_down()
             if self._folder:
                 self._folder.close()
-            raise ConfigError(f"cannot listen on {listen}: {wire.from_peer(error, 'gRPC')}") from error
-        self.address = listen if self._folder else f"{TCP_SCHEME}{bind_host}:{self._services[0].port}"
+            raise
+        self.address = socket_
+        if is_tcp:
+            self.address = _address(host or bind_host, self._services[0].port, credentials, socket_)
         self._closing = threading.Lock()
         self._closed = False
         self._stopping = threading.Event()
@@ -110,7 +125,8 @@ class FlightServer:
             ending.start()
             ending.join(CLOSE_GRACE_S)
             if ending.is_alive():
-                break_connections(self.address)
+                for service in self._services:
+                    break_connections(service.listens_at, service.port)
                 ending.join(CLOSE_BREAK_S)
             if ending.is_alive() or not self._streams.join(CLOSE_JOIN_S):
                 _LOG.error("event=server_close_timeout address=%s", self.address)
@@ -191,22 +207,65 @@ def _closes() -> Unreachable:
     return Unreachable("the server closes")
 
 
+@dataclass(frozen=True, slots=True)
+class _Peers:
+    """What all services of one server share. `secret`: that peers present on a connection that says nothing
+    of them."""
+
+    control: ControlHandler
+    partitions: PartitionSource | None
+    streams: _Streams
+    secret: str
+
+
+def _listening(
+    bind_host: str, ports: Sequence[int], peers: _Peers, credentials: Credentials | None
+) -> _Service:
+    """A service on the first of the ports that is free. Raises ConfigError: none is."""
+    scheme = TCP_SCHEME if credentials is None else TLS_SCHEME
+    host = in_url(bind_host)
+    for port in ports[:-1]:
+        with contextlib.suppress(ConfigError):
+            location = f"{scheme}{host}:{port}"
+            return _checked(location, partial(_Service, location, peers, credentials))
+    location = f"{scheme}{host}:{ports[-1]}"
+    return _checked(location, partial(_Service, location, peers, credentials))
+
+
+def _checked(location: str, listen: Callable[[], _Service]) -> _Service:
+    try:
+        return listen()
+    except wire.WIRE_ERRORS as error:
+        raise ConfigError(f"cannot listen on {location}: {wire.from_peer(error, 'gRPC')}") from error
+
+
+def _address(host: str, port: int, credentials: Credentials | None, unix: str) -> str:
+    """What peers are given to find a server that listens on TCP."""
+    place = f"{in_url(host)}:{port}"
+    if credentials is None:
+        return TCP_SCHEME + place
+    return str(PeerAddress(TLS_SCHEME + place, credentials.name, unix.removeprefix(UNIX_SCHEME)))
+
+
 class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow is not typed
     """gRPC's side: each method runs on a thread of its own call."""
 
-    def __init__(
-        self,
-        location: str,
-        control: ControlHandler,
-        partitions: PartitionSource | None,
-        streams: _Streams,
-        secret: str,
-    ) -> None:
+    def __init__(self, location: str, peers: _Peers, credentials: Credentials | None) -> None:
         # Before the base class, which listens from then on.
-        self._control = control
-        self._partitions = partitions
-        self._streams = streams
-        super().__init__(location, middleware={"peer": PeerCheck(secret)} if secret else None)
+        self.listens_at = location
+        self._peers = peers
+        self._is_tls = credentials is not None
+        tls: dict[str, object] = {}
+        if credentials is not None:
+            tls = {
+                "tls_certificates": [(credentials.certificate, credentials.key.reveal())],
+                "verify_client": True,
+                "root_certificates": credentials.roots,
+            }
+        is_checked = peers.secret and location.startswith(TCP_SCHEME)
+        super().__init__(
+            location, middleware={"peer": PeerCheck(peers.secret)} if is_checked else None, **tls
+        )
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[flight.Result]:
         try:
@@ -214,12 +273,23 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow is not
                 raise ProtocolError(f"unknown action {action.type[:64]!r}")  # noqa: TRY301
             if action.body.size > FRAME_BYTES_MAX:
                 raise ProtocolError(f"message of {action.body.size} B, limit {FRAME_BYTES_MAX} B")  # noqa: TRY301
-            return [flight.Result(self._control(action.body.to_pybytes()))]
+            answer = self._peers.control(action.body.to_pybytes(), self._caller(context))
+            return [flight.Result(answer)]
         except ProtocolError as error:
             raise wire.to_peer(error) from error
         except Exception as error:
             _LOG.exception("event=control_failed")
             raise wire.to_peer(error) from error
+
+    def _caller(self, context: flight.ServerCallContext) -> str:
+        """Whom the caller's certificate names; "": this connection has none. Raises ProtocolError: one that
+        names no process."""
+        if not self._is_tls:
+            return ""
+        name = name_in(context.peer_identity().decode("utf-8", "replace"))
+        if not name:
+            raise ProtocolError("the certificate of the caller names no process of this cluster")
+        return name
 
     def do_exchange(
         self,
@@ -228,16 +298,18 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow is not
         reader: flight.MetadataRecordBatchReader,
         writer: flight.MetadataRecordBatchWriter,
     ) -> None:
+        peers = self._peers
         try:
-            edge = frames.decode_head(descriptor.command)
-            if self._partitions is None:
-                raise ProtocolError(f"edge {edge}: a process that produces nothing has no channels")  # noqa: TRY301
-            stream = OutgoingStream(edge, reader, writer, self._partitions)
-            self._streams.add(stream)
+            self._caller(context)
+            head = frames.decode_head(descriptor.command)
+            if peers.partitions is None:
+                raise ProtocolError(f"edge {head.edge}: a process that produces nothing has no channels")  # noqa: TRY301
+            stream = OutgoingStream(head, reader, writer, peers.partitions)
+            peers.streams.add(stream)
             try:
                 stream.run()
             finally:
-                self._streams.remove(stream)
+                peers.streams.remove(stream)
         except (ProtocolError, Unreachable) as error:
             raise wire.to_peer(error) from error
         except wire.WIRE_ERRORS:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from unistream.base.ids import TaskManagerId
+from unistream.model.credentials import Credentials
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
 
 EXIT_OUT_OF_MEMORY: Final = 76  # of a worker that has exceeded its memory limit
@@ -24,6 +25,7 @@ class TaskManagerSpec:
         standalone: Started by a user: it outlives its parent and its master, and registers again.
         host: Name of its machine (or container); "" = the machine's own host name.
         purpose: For people: the job that wants it, and the job's vertices; "" = not known.
+        credentials: What it shows to processes on other hosts; None: all are on this one.
     """
 
     id: TaskManagerId
@@ -35,6 +37,7 @@ class TaskManagerSpec:
     standalone: bool = False
     host: str = ""
     purpose: str = ""
+    credentials: Credentials | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

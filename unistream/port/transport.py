@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from unistream.base.ids import JobId
 from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import Element, Event
 from unistream.model.messages import Answer, Request
@@ -32,13 +33,20 @@ class SubpartitionView(Protocol):
         """The consumer has disconnected (None: it has read EndOfPartition)."""
 
 
-class PartitionSource(Protocol):
-    """Finds what this process produces. Implemented by the worker."""
+class Subpartitions(Protocol):
+    """Finds what a consumer reads."""
 
     def open_subpartition(
         self, channel: ChannelDescriptor, listener: Callable[[], None]
     ) -> SubpartitionView | None:
         """None: it does not exist (yet); the consumer retries with backoff."""
+
+
+class PartitionSource(Subpartitions, Protocol):
+    """Finds what this process produces, for other processes. Implemented by the worker."""
+
+    def takes(self, job: JobId, token: str) -> bool:
+        """Whether a consumer with this token may read what tasks of the job produce here."""
 
 
 class InputSink(Protocol):
@@ -79,8 +87,8 @@ class GateInput(Protocol):
 class DataClient(Protocol):
     """Opens channels to partitions of other processes."""
 
-    def gate(self) -> GateInput:
-        """The channels of one gate of one task; none is connected yet."""
+    def gate(self, token: str) -> GateInput:
+        """The channels of one gate of one task; none is connected yet. `token`: of its job."""
 
     def close(self) -> None:
         """Closes all channels; no sink is called any more."""
@@ -105,5 +113,9 @@ class Server(Protocol):
     def close(self) -> None: ...
 
 
-ControlHandler = Callable[[bytes], bytes]
-"""Encoded request -> encoded answer; called on a server thread, must not block for long."""
+class ControlHandler(Protocol):
+    """Answers control messages, on threads of a server."""
+
+    def __call__(self, request: bytes, caller: str = "", /) -> bytes:
+        """Encoded request -> encoded answer; must not block for long. `caller`: whom the certificate of the
+        sender names (`Credentials.name`); "": nobody else reaches the server."""

@@ -99,15 +99,25 @@ class AccessControl:
 
     # --- tokens -----------------------------------------------------------------------------------
 
-    def issue(self, name: str, scope: Scope, lasts_ms: int | None, *, parent: str = "") -> access.IssuedToken:
+    def issue(
+        self,
+        name: str,
+        scope: Scope,
+        lasts_ms: int | None,
+        *,
+        parent: str = "",
+        uses: int | None = None,
+    ) -> access.IssuedToken:
         """A new token, which is taken from now on. Raises as `TokenStore.add`."""
-        made = self._issued(name, scope, lasts_ms, parent)
+        made = self._issued(name, scope, lasts_ms, parent, uses)
         self.tokens.add(made.record)
         return made
 
-    def _issued(self, name: str, scope: Scope, lasts_ms: int | None, parent: str = "") -> access.IssuedToken:
+    def _issued(
+        self, name: str, scope: Scope, lasts_ms: int | None, parent: str = "", uses: int | None = None
+    ) -> access.IssuedToken:
         random, now_ms = secrets.token_bytes(access.RANDOM_BYTES), self._clock.wall_ms()
-        return access.issued(name, scope, random, now_ms=now_ms, lasts_ms=lasts_ms, parent=parent)
+        return access.issued(name, scope, random, now_ms=now_ms, lasts_ms=lasts_ms, parent=parent, uses=uses)
 
     # --- browsers ---------------------------------------------------------------------------------
 

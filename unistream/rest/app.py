@@ -39,6 +39,7 @@ from unistream.rest.answers import operation
 from unistream.rest.authorized import Authorized, identity_of
 from unistream.rest.backpressure import backpressure
 from unistream.rest.body_limit import BodyLimit
+from unistream.rest.certificates import NO_ISSUER, CertificatesApi, Issuer
 from unistream.rest.checkpoints import CheckpointsApi
 from unistream.rest.cluster import ClusterApi
 from unistream.rest.commits import CommitsApi
@@ -292,10 +293,21 @@ def create_app(
     triggers: Triggers,
     on_shutdown: Callable[[], None],
     access: AccessControl,
+    issuer: Issuer = NO_ISSUER,
     pages: Path | None = None,
 ) -> FastAPI:
-    """The ASGI application. `on_shutdown`: called for DELETE /cluster, must return at once. `access`: knows
-    who may ask. `pages`: where the built web UI is; None: where this installation has it, if it does."""
+    """The ASGI application.
+
+    Args:
+        dispatcher: What is asked.
+        clock: Of the answers.
+        version: Of unistream.
+        triggers: Operations that go on after their answer.
+        on_shutdown: Called for DELETE /cluster; must return at once.
+        access: Knows who may ask.
+        issuer: Makes certificates of hosts that join.
+        pages: Where the built web UI is; None: where this installation has it, if it does.
+    """
     figures = FiguresApi(dispatcher, clock.wall_ms, version)
     events = EventsApi(dispatcher, figures, clock.wall_ms, version)
     router = _routes(
@@ -311,6 +323,8 @@ def create_app(
     figures.routes(router)
     events.routes(router)
     _add_others(router, dispatcher, clock=clock, version=version, triggers=triggers, access=access)
+    TokensApi(access, issuer).routes(router)
+    CertificatesApi(access, issuer, clock, dispatcher.control_address).routes(router)
     _authorize(router, access)
     app = FastAPI(title="unistream", version=version, docs_url=None, redoc_url=None)
     app.state.before_close = events.end
@@ -355,7 +369,6 @@ def _add_others(
     PastJobsApi(dispatcher).routes(router)
     ClusterApi(dispatcher).routes(router)
     WorkersApi(dispatcher).routes(router)
-    TokensApi(access).routes(router)
 
 
 def _authorize(router: APIRouter, access: AccessControl) -> None:

@@ -17,12 +17,20 @@ permission. Nothing here is a WebSocket, which a browser opens for any page.
 
 from __future__ import annotations
 
+import socket
 from typing import Final, NamedTuple
 
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from unistream.base.config import REST_ADDRESS, WEB_CANCEL_ENABLE, WEB_PUBLIC_ORIGINS, Configuration
+from unistream.base.config import (
+    REST_ADDRESS,
+    REST_BIND,
+    WEB_CANCEL_ENABLE,
+    WEB_PUBLIC_ORIGINS,
+    Configuration,
+)
+from unistream.base.hosts import is_loopback
 from unistream.base.origins import PageOrigin, host_of, origin_of
 
 PAGE_HEADER: Final = "X-Unistream-Page"
@@ -59,6 +67,7 @@ class Asked(NamedTuple):
 
     method: str
     path: str = "/"
+    scheme: str = "http"
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
@@ -70,8 +79,11 @@ class Asked(NamedTuple):
 def rules_of(config: Configuration) -> Rules:
     """Raises ConfigError: an option is not what it should be."""
     origins = config.find(WEB_PUBLIC_ORIGINS)
+    own = {"localhost", config.get(REST_ADDRESS).lower()}
+    if not is_loopback(config.find(REST_BIND) or config.get(REST_ADDRESS)):
+        own.add(socket.gethostname().lower())  # by which other hosts ask it
     return Rules(
-        hosts=frozenset({"localhost", config.get(REST_ADDRESS).lower()}),
+        hosts=frozenset(own),
         origins=frozenset(origins or ()),
         changes=config.get(WEB_CANCEL_ENABLE),
     )
@@ -79,7 +91,7 @@ def rules_of(config: Configuration) -> Rules:
 
 def refusal(asked: Asked, rules: Rules) -> str | None:
     """Why the request is refused, in one sentence; None: it is not. Pure."""
-    own = _own_origin(asked.hosts, rules)
+    own = _own_origin(asked, rules)
     if own is None and not _is_public(asked.hosts, rules):
         return (
             f"this server is not called {_shown(asked.hosts)}: ask it by an IP address, by localhost or by "
@@ -104,12 +116,13 @@ def refusal(asked: Asked, rules: Rules) -> str | None:
     return None
 
 
-def _own_origin(hosts: tuple[str, ...], rules: Rules) -> PageOrigin | None:
+def _own_origin(asked: Asked, rules: Rules) -> PageOrigin | None:
     """That of this server as the request names it; None: it has not got that name."""
+    hosts = asked.hosts
     host = host_of(hosts[0]) if len(hosts) == 1 else None
     if host is None or not (host.is_literal or host.name in rules.hosts):
         return None
-    return origin_of(f"http://{hosts[0]}")
+    return origin_of(f"{asked.scheme}://{hosts[0]}")
 
 
 def _is_public(hosts: tuple[str, ...], rules: Rules) -> bool:
@@ -155,6 +168,7 @@ def asked_by(scope: Scope) -> Asked:
     return Asked(
         method=scope["method"],
         path=scope["path"],
+        scheme=scope.get("scheme", "http"),
         hosts=values(b"host"),
         origins=values(b"origin"),
         sites=values(b"sec-fetch-site"),

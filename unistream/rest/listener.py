@@ -4,16 +4,18 @@ time, which most jobs never need."""
 
 from __future__ import annotations
 
-import ipaddress
+import contextlib
 import logging
 import selectors
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from ssl import SSLContext
 from typing import Final, Protocol
 
 from unistream.base.closing import Closing
 from unistream.base.errors import ConfigError
+from unistream.base.hosts import in_url, is_loopback
 
 BACKLOG: Final = 128
 CLOSE_S: Final = 60.0  # of libraries that are just being loaded, on a machine that is overloaded
@@ -22,22 +24,29 @@ _log = logging.getLogger(__name__)
 
 
 class Listener:
-    """A socket that listens on a loopback address, whether or not somebody accepts yet.
+    """A socket that listens, whether or not somebody accepts yet.
+
+    Args:
+        bind: The address where it listens.
+        ports: Of which the first free one is taken; 0: any free one.
+        context: TLS; None: there is none, and `bind` is a loopback address.
+        host: By which name clients reach it; "": by `bind`.
 
     Raises:
-        ConfigError: the address is not a loopback one, or the port is taken.
+        ConfigError: without TLS, the address is not a loopback one; or all ports are taken.
     """
 
-    def __init__(self, host: str, port: int) -> None:
-        _check_loopback(host)
-        self.socket = _listen(host, port)
-        self.host = host
+    def __init__(self, bind: str, *ports: int, context: SSLContext | None = None, host: str = "") -> None:
+        if context is None:
+            _check_loopback(bind)
+        self.socket = _first_free(bind, ports)
+        self.host = host or bind
+        self.context = context
         self.port = int(self.socket.getsockname()[1])
 
     @property
     def url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{'http' if self.context is None else 'https'}://{in_url(self.host)}:{self.port}"
 
     def close(self) -> None:
         self.socket.close()
@@ -83,15 +92,18 @@ class ServedOnDemand(Closing):
 
 
 def _check_loopback(host: str) -> None:
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
+    if not is_loopback(host):
         raise ConfigError(
-            f"rest.address {host!r} is not a loopback address: every client of this API can run code here, "
-            "so it needs TLS and authentication first, which this version does not have; use 127.0.0.1"
+            f"{host!r} is not a loopback address: every client of this API can run code here, so it needs a "
+            "certificate"
         )
+
+
+def _first_free(bind: str, ports: Sequence[int]) -> socket.socket:
+    for port in ports[:-1]:
+        with contextlib.suppress(ConfigError):
+            return _listen(bind, port)
+    return _listen(bind, ports[-1])
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -101,6 +113,8 @@ def _listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if host == "::":  # every address of this host, also of IPv4
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind((host, port))
         listener.listen(BACKLOG)
     except OSError as error:

@@ -45,6 +45,7 @@ Json: TypeAlias = dict[str, Any]
 
 REFERENCE: Final = "#/components/schemas/{name}"
 MSGPACK: Final = "application/msgpack"
+PEM: Final = "application/x-pem-file"
 BYTES: Final = {"type": "string", "format": "binary"}
 SUBMISSION: Final = object()
 """A body of bytes: msgpack of `SubmitRequest`, which only a client of the same version makes."""
@@ -163,6 +164,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "GET /unistream/tokens": Operation(access.TokensShown, needs=Scope.ADMIN, quiet=True),
     "POST /unistream/tokens": Operation(access.NewToken, access.TokenBody, 201, needs=Scope.ADMIN),
     "DELETE /unistream/tokens/{id_}": Operation(access.TokenShown, needs=Scope.ADMIN),
+    "GET /unistream/certificates/authorities": Operation(str, media=PEM, needs=None),
+    "POST /unistream/workers": Operation(access.JoinAnswer, access.JoinBody, 201, needs=Scope.JOIN),
     "GET /unistream/audit": Operation(
         audit.AuditPage, query=(("limit", "integer"),), needs=Scope.ADMIN, quiet=True
     ),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
+from ssl import SSLContext
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -18,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from unistream.rest.event_log import EVENT_STREAM
 
-CONNECT_S: Final = 5.0  # over loopback: it listens, or it does not
+CONNECT_S: Final = 5.0  # it listens, or it does not
 ANSWER_S: Final = 120.0  # longer than any client waits
 PIECE_BYTES: Final = 64 * 1024
 NOT_PASSED_ON: Final = frozenset(
@@ -32,11 +33,21 @@ NoAnswer = (OSError, TimeoutError, h11.RemoteProtocolError)
 """What `pass_on` raises if there is none; then nothing was sent back."""
 
 
-async def pass_on(scope: Scope, receive: Receive, send: Send, url: str, mark: bytes) -> None:
-    """Passes the request on to the server at `url`, with a header `mark`, and its answer back. Raises one of
-    `NoAnswer`."""
+async def pass_on(  # the three of ASGI first
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    url: str,
+    mark: bytes,
+    *,
+    context: SSLContext | None = None,
+) -> None:
+    """Passes the request on to the server at `url`, with a header `mark`, and its answer back. `context`:
+    verifies a server that speaks TLS. Raises one of `NoAnswer`."""
     at = urlsplit(url)
-    reader, writer = await asyncio.wait_for(asyncio.open_connection(at.hostname, at.port), CONNECT_S)
+    tls = context if at.scheme == "https" else None
+    connecting = asyncio.open_connection(at.hostname, at.port, ssl=tls)
+    reader, writer = await asyncio.wait_for(connecting, CONNECT_S)
     connection = h11.Connection(h11.CLIENT)
     try:
         writer.write(connection.send(_head(scope, at, mark)))
@@ -50,7 +61,7 @@ def _head(scope: Scope, at: SplitResult, mark: bytes) -> h11.Request:
     """The head of the request for the server at `at`. For it, pages of this server are pages of its own: they
     have passed the guard here."""
     host = at.netloc.encode()
-    replaced = {b"host": host, b"origin": b"http://" + host}
+    replaced = {b"host": host, b"origin": f"{at.scheme}://".encode() + host}
     headers = [
         (name, replaced.get(name, value)) for name, value in scope["headers"] if name not in NOT_PASSED_ON
     ]

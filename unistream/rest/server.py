@@ -40,6 +40,8 @@ class RestServer:
             server_header=False,
             ws="none",
         )
+        config.load()
+        config.ssl = listener.context  # uvicorn would make one of files, which cannot be renewed
         self._server = _RestServer(config, getattr(getattr(app, "state", None), "before_close", None))
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [listener.socket]}, name="rest", daemon=True

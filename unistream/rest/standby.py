@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from ssl import SSLContext
 from types import SimpleNamespace
 from typing import Final, TypeAlias
 
@@ -46,16 +47,22 @@ LeaderUrl: TypeAlias = Callable[[], str]
 
 class MasterFront:
     """The ASGI application of one of several masters, from its start to its end. `lead` and `stand_by` may be
-    called from any thread.
+    called from any thread. `context`: verifies the leader, if it speaks TLS.
 
     Attributes:
         state: See `RestServer`.
     """
 
     def __init__(
-        self, leader_url: LeaderUrl, config: Configuration, *, version: str, pages: Path | None = None
+        self,
+        leader_url: LeaderUrl,
+        config: Configuration,
+        *,
+        version: str,
+        pages: Path | None = None,
+        context: SSLContext | None = None,
     ) -> None:
-        self._standby = _standby(leader_url, config, version=version, pages=pages)
+        self._standby = _standby(_PassOn(leader_url, context), config, version=version, pages=pages)
         self._leader: RestApp | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.state = SimpleNamespace(before_close=self._end_streams)
@@ -81,10 +88,10 @@ class MasterFront:
             self._leader.state.before_close()
 
 
-def _standby(leader_url: LeaderUrl, config: Configuration, *, version: str, pages: Path | None) -> ASGIApp:
+def _standby(pass_on: ASGIApp, config: Configuration, *, version: str, pages: Path | None) -> ASGIApp:
     app = FastAPI(title="unistream", version=version, docs_url=None, redoc_url=None, openapi_url=None)
     PagesApi(pages or built(), version).routes(app.router)
-    app.router.default = _PassOn(leader_url)
+    app.router.default = pass_on
     add_error_handlers(app)
     app.add_middleware(BodyLimit, large_path=SUBMISSION_PATH)
     app.add_middleware(Guard, rules=rules_of(config))
@@ -94,8 +101,9 @@ def _standby(leader_url: LeaderUrl, config: Configuration, *, version: str, page
 class _PassOn:
     """ASGI: what the leader answers."""
 
-    def __init__(self, leader_url: LeaderUrl) -> None:
+    def __init__(self, leader_url: LeaderUrl, context: SSLContext | None) -> None:
         self._leader_url = leader_url
+        self._context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if any(name == STANDBY for name, _ in scope["headers"]):
@@ -107,7 +115,7 @@ class _PassOn:
             await _refuse(send, str(error))
             return
         try:
-            await pass_on(scope, receive, send, url, STANDBY)
+            await pass_on(scope, receive, send, url, STANDBY, context=self._context)
         except NoAnswer as error:
             await _refuse(send, f"the leader at {url} does not answer: {error or type(error).__name__}")
 

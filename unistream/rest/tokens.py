@@ -12,6 +12,7 @@ POST   /unistream/login           a token for a code; the one path for which nob
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
@@ -32,7 +33,9 @@ from unistream.rest.access import AccessControl
 from unistream.rest.answers import json_answer
 from unistream.rest.audit import AuditPage
 from unistream.rest.authorized import identity_of
+from unistream.rest.certificates import Issuer
 from unistream.rest.requests import body_of, whole_number
+from unistream.trust.authority import fingerprint_of
 
 AUDIT_ROWS: Final = 100
 AUDIT_ROWS_MAX: Final = 10_000
@@ -41,8 +44,9 @@ AUDIT_ROWS_MAX: Final = 10_000
 class TokensApi:
     """The handlers."""
 
-    def __init__(self, control: AccessControl) -> None:
+    def __init__(self, control: AccessControl, issuer: Issuer) -> None:
         self._control = control
+        self._issuer = issuer
 
     def routes(self, router: APIRouter) -> None:
         router.get("/unistream/tokens")(self.tokens)
@@ -60,8 +64,8 @@ class TokensApi:
 
     async def create(self, request: Request) -> Response:
         body = await body_of(request, TokenBody)
-        issue = self._control.issue
-        return _made(await run_in_threadpool(issue, body.name, body.scope, body.lasts_ms))
+        issue = partial(self._control.issue, body.name, body.scope, body.lasts_ms, uses=body.uses)
+        return self._made(await run_in_threadpool(issue))
 
     def revoke(self, id_: str) -> Response:
         return json_answer(_shown(self._control.tokens.revoke(id_)))
@@ -92,7 +96,24 @@ class TokensApi:
 
     async def log_in(self, request: Request) -> Response:
         body = await body_of(request, LoginBody)
-        return _made(await run_in_threadpool(self._control.log_in, body.code))
+        return self._made(await run_in_threadpool(self._control.log_in, body.code))
+
+    def _made(self, token: IssuedToken) -> Response:
+        """The answer, in which the token has the fingerprint by which its holder recognises this cluster."""
+        record, roots = token.record, self._issuer.roots
+        pin = f"_{fingerprint_of(roots)}" if roots else ""
+        answer = json_answer(
+            NewToken(
+                token=token.text + pin,
+                id=record.id,
+                name=record.name,
+                scope=record.scope,
+                expires_ms=record.expires_ms,
+            ),
+            201,
+        )
+        answer.headers["Cache-Control"] = "no-store"
+        return answer
 
 
 def _shown(record: TokenRecord) -> TokenShown:
@@ -105,20 +126,5 @@ def _shown(record: TokenRecord) -> TokenShown:
         expires_ms=record.expires_ms,
         revoked_ms=record.revoked_ms,
         used_ms=record.used_ms,
+        uses_left=record.uses_left,
     )
-
-
-def _made(token: IssuedToken) -> Response:
-    record = token.record
-    answer = json_answer(
-        NewToken(
-            token=token.text,
-            id=record.id,
-            name=record.name,
-            scope=record.scope,
-            expires_ms=record.expires_ms,
-        ),
-        201,
-    )
-    answer.headers["Cache-Control"] = "no-store"
-    return answer

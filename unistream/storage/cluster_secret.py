@@ -1,59 +1,99 @@
-"""The secret of a cluster: 32 random bytes next to its jobs, which its first leader makes.
+"""The keys of a cluster, next to its jobs: its first leader makes them.
 
-Who has it can make what the cluster takes for its own, as who can write its jobs can: local files are 0600,
-and an object store has its own rules.
+    security/secret      32 random bytes, in hex: seals what lies where others may write
+    security/authority   signs the certificates of its processes; made with the first server beyond loopback
+
+Who has them can make what the cluster takes for its own, as who can write its jobs can.
 """
 
 from __future__ import annotations
 
 import secrets
-from contextlib import suppress
 from typing import Final
 
+import msgspec
 from fsspec import AbstractFileSystem
 
-from unistream.base.errors import ConfigError, CorruptSnapshot, OutcomeUnknown, Transient
-from unistream.storage.durable_local import NotWritten
+from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.storage.kept_once import FOLDER, kept_once
 from unistream.storage.location import open_location
+from unistream.trust.authority import Authority, AuthorityRecord, new_authority
+from unistream.trust.seals import SealKey
 
 SECRET_BYTES: Final = 32
-PLACE: Final = ("security", "secret")
+SECRET: Final = "secret"  # noqa: S105  # a file's name
+AUTHORITY: Final = "authority"
 
 
-def cluster_secret(root_url: str, fs: AbstractFileSystem | None = None) -> bytes:
-    """The secret in the folder of a cluster; all leaders get the same one.
+def cluster_secret(
+    root_url: str, fs: AbstractFileSystem | None = None, *, key: SealKey | None = None
+) -> bytes:
+    """The secret in the folder of a cluster; all leaders get the same one. `key`: seals it.
 
     Raises:
-        ConfigError: the folder cannot be written.
+        ConfigError: the folder cannot be written, or what is there is sealed with another key.
         CorruptSnapshot: what is there is no secret; nothing makes another one, since what was sealed would
             count no more.
         Transient, OutcomeUnknown: the store does not answer.
     """
-    root = open_location(root_url, fs)
-    target = root.below(*PLACE)
-    with suppress(FileNotFoundError):
-        return _checked(target.read(), target.url)
-    try:
-        folder = root.below(PLACE[0])
-        folder.fs.makedirs(folder.path, exist_ok=True)
-        with suppress(FileExistsError):
-            target.fs.pipe_file(target.path, secrets.token_bytes(SECRET_BYTES).hex().encode(), mode="create")
-        return _checked(target.read(), target.url)
-    except (PermissionError, FileNotFoundError) as error:  # no right to, or no bucket
-        raise ConfigError(f"cannot store the cluster's secret at {target.url}: {error}") from error
-    except NotWritten as error:
-        raise Transient(f"cannot store the cluster's secret at {target.url}: {error}") from error
-    except OSError as error:
-        raise OutcomeUnknown(f"{target.url} may or may not have been written: {error}") from error
-
-
-def _checked(content: bytes, url: str) -> bytes:
+    content = kept_once(
+        root_url, SECRET, lambda: secrets.token_bytes(SECRET_BYTES).hex().encode(), key=key, fs=fs
+    )
     try:
         secret = bytes.fromhex(content.decode("ascii"))
     except ValueError:
         secret = b""
     if len(secret) != SECRET_BYTES:
         raise CorruptSnapshot(
-            f"{url} is no secret of a cluster; put the right one back, or remove it: then all tokens are void"
+            f"{_url(root_url, SECRET, fs)} is no secret of a cluster; put the right one back, or remove it: "
+            "then all tokens are void"
         )
     return secret
+
+
+def cluster_authority(
+    root_url: str,
+    *,
+    cluster: str,
+    now_ms: int,
+    key: SealKey | None = None,
+    fs: AbstractFileSystem | None = None,
+) -> Authority:
+    """The authority of a cluster; all leaders get the same one.
+
+    Args:
+        root_url: The folder of the cluster.
+        cluster: Its id, for people who look at a certificate.
+        now_ms: The time.
+        key: Seals what is made.
+        fs: The store, instead of the one that the URL names.
+
+    Raises:
+        ConfigError: the folder cannot be written; or others can read it, and there is no `key`.
+        CorruptSnapshot: what is there is no authority.
+        Transient, OutcomeUnknown: the store does not answer.
+    """
+    if key is None and not open_location(root_url, fs).is_local:
+        raise ConfigError(
+            f"the keys of this cluster lie in {root_url}, which others may read: seal them with a secret of "
+            "32 characters or more, which all its masters have, in a file that security.secret-file names, "
+            "or in UNISTREAM_SECRET ('openssl rand -hex 32' makes one)"
+        )
+    content = kept_once(
+        root_url,
+        AUTHORITY,
+        lambda: msgspec.json.encode(new_authority(cluster, now_ms)),
+        key=key,
+        fs=fs,
+    )
+    try:
+        return Authority(msgspec.json.decode(content, type=AuthorityRecord))
+    except (msgspec.MsgspecError, CorruptSnapshot) as error:
+        raise CorruptSnapshot(
+            f"{_url(root_url, AUTHORITY, fs)} is no authority of a cluster ({error}); put the right one "
+            "back, or remove it: then all hosts join again"
+        ) from error
+
+
+def _url(root_url: str, name: str, fs: AbstractFileSystem | None) -> str:
+    return open_location(root_url, fs).below(FOLDER, name).url

@@ -43,7 +43,7 @@ class MemoryStateStore:
 class NoRemote:
     """`port.transport.DataClient` without other processes."""
 
-    def gate(self) -> NoRemote:
+    def gate(self, token: str) -> NoRemote:
         return self
 
     def connect(self, channel: ChannelDescriptor, sink: InputSink, credits: int) -> RemoteInput:

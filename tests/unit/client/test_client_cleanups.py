@@ -14,6 +14,7 @@ import pytest
 
 from unistream.base.config import Configuration
 from unistream.base.ids import TaskManagerId
+from unistream.client.embedded.cluster_trust import ClusterTrust
 from unistream.client.embedded.contending import Term
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster
 from unistream.client.embedded.hosts import host_traits
@@ -84,6 +85,7 @@ class Leading:
             goes_on="",
             session=True,
             rest=True,
+            trust=ClusterTrust(config, str(self.root)),
             server=None,
             create_host=self.host.create,
             create_engine=None,

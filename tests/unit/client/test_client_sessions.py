@@ -28,7 +28,14 @@ def test_one_request_does_not_end_several_masters(config: dict[str, str], text: 
     ("address", "options"),
     [
         ("127.0.0.1:8081", {"rest.address": "127.0.0.1", "rest.port": "8081"}),
-        ("http://host-1:80/", {"rest.address": "host-1", "rest.port": "80"}),
+        (
+            "http://host-1:80/",
+            {"rest.address": "host-1", "rest.port": "80", "security.ssl.rest.enabled": "false"},
+        ),
+        (
+            "https://host-1:80",
+            {"rest.address": "host-1", "rest.port": "80", "security.ssl.rest.enabled": "true"},
+        ),
         ("[::1]:8081", {"rest.address": "::1", "rest.port": "8081"}),
         (
             "ZooKeeper://zk1,zk2:2182/team",

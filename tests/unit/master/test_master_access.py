@@ -128,7 +128,10 @@ def test_a_change_is_for_who_may_do_more_than_look() -> None:
     looks = {"POST /unistream/savepoints/query", "POST /unistream/login-codes", SIGN_OUT}
     open_to_readers = {key for key, one in OPERATIONS.items() if one.needs is Scope.READ}
     assert {key for key in open_to_readers if not key.startswith("GET ")} == looks
-    assert [key for key, one in OPERATIONS.items() if one.needs is None] == ["POST /unistream/login"]
+    assert [key for key, one in OPERATIONS.items() if one.needs is None] == [
+        "GET /unistream/certificates/authorities",
+        "POST /unistream/login",
+    ]
 
 
 def test_what_is_refused_is_not_read(api: Api) -> None:

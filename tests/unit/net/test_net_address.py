@@ -14,12 +14,12 @@ import pytest
 
 from tests.eventually import WAIT_S
 from unistream.base.errors import ConfigError
+from unistream.base.hosts import is_loopback
 from unistream.net.address import (
     FOLDER_PREFIX,
     UNIX_SCHEME,
     SocketFolder,
     break_connections,
-    is_loopback,
 )
 from unistream.net.folder import remove_stale_folders
 
@@ -106,7 +106,7 @@ def test_only_connections_accepted_on_the_address_are_broken(short_tmp: Path) ->
         return listener, client, listener.accept()[0]
 
     one, other = pair("one"), pair("other")
-    break_connections(f"{UNIX_SCHEME}{short_tmp}/one")
+    break_connections(f"{UNIX_SCHEME}{short_tmp}/one", 0)
     assert one[1].recv(1) == b""
     other[2].sendall(b"x")
     assert other[1].recv(1) == b"x"

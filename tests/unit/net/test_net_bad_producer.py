@@ -238,7 +238,7 @@ def test_a_label_that_fills_up_lets_rows_be_taken_as_they_lie() -> None:
     )
     with Scripted([(rows, frames.encode_label(0, rows.nbytes, rows.nbytes))]) as producer:
         client = flight.FlightClient(f"grpc+tcp://127.0.0.1:{producer.port}")
-        command = flight.FlightDescriptor.for_command(frames.encode_head(EdgeId("e")))
+        command = flight.FlightDescriptor.for_command(frames.encode_head(frames.StreamHead(EdgeId("e"))))
         writer, reader = client.do_exchange(command, options)
         writer.write_metadata(next(frames.encode_commands([frames.Close(0)])))
         address = reader.read_chunk().data.column(0).buffers()[1].address

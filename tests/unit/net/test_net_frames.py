@@ -42,7 +42,8 @@ def buffer(value: object) -> pa.Buffer:
 
 
 def test_a_head_comes_back_as_it_was() -> None:
-    assert frames.decode_head(frames.encode_head(EDGE)) == EDGE
+    for head in (frames.StreamHead(EDGE), frames.StreamHead(EDGE, "of the job")):
+        assert frames.decode_head(frames.encode_head(head)) == head
 
 
 @given(st.none() | st.binary(max_size=300))
@@ -53,7 +54,7 @@ def test_random_bytes_are_no_head(data: bytes | None) -> None:
 
 def test_a_head_of_unlimited_size_is_not_even_parsed() -> None:
     with pytest.raises(ProtocolError, match="at most"):
-        frames.decode_head(frames.encode_head(EDGE) + b" " * frames.HEAD_BYTES_MAX)
+        frames.decode_head(frames.encode_head(frames.StreamHead(EDGE)) + b" " * frames.HEAD_BYTES_MAX)
 
 
 # --- commands -------------------------------------------------------------------------------------

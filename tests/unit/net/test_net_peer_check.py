@@ -30,7 +30,7 @@ class Control:
     def __init__(self) -> None:
         self.got: list[bytes] = []
 
-    def __call__(self, body: bytes) -> bytes:
+    def __call__(self, body: bytes, caller: str = "", /) -> bytes:
         self.got.append(body)
         return encode(Ack())
 

@@ -35,7 +35,10 @@ def short_tmp(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def server(short_tmp: Path) -> Iterator[FlightServer]:
     server = FlightServer(
-        "127.0.0.1", control=lambda _request: encode(Ack()), partitions=None, unix_dir=str(short_tmp)
+        "127.0.0.1",
+        control=lambda _request, _caller="": encode(Ack()),
+        partitions=None,
+        unix_dir=str(short_tmp),
     )
     yield server
     server.close()

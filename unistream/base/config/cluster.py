@@ -4,14 +4,35 @@ from __future__ import annotations
 
 from typing import Final
 
-from unistream.base.config.parsing import ConfigOption, Duration, WholeNumber, parse_asset_keys, parse_bool
+from unistream.base.config.parsing import (
+    ConfigOption,
+    Duration,
+    WholeNumber,
+    parse_asset_keys,
+    parse_bool,
+    parse_ports,
+)
 from unistream.base.origins import parse_origins, parse_page_url
 
 REST_ADDRESS: Final = ConfigOption(
     "rest.address",
     str,
     "127.0.0.1",
-    "Where the REST API listens; only loopback until TLS and authentication are configured.",
+    "By which name or address clients reach the REST API. One that is no loopback address: it speaks TLS and "
+    "wants tokens.",
+)
+REST_BIND: Final = ConfigOption(
+    "rest.bind-address",
+    str,
+    None,
+    "Where the REST API listens, such as `0.0.0.0` or `::` for all addresses of this host; unset: "
+    "rest.address.",
+)
+REST_BIND_PORT: Final = ConfigOption(
+    "rest.bind-port",
+    parse_ports,
+    None,
+    "Ports of the REST API, of which the first free one is used, such as `50100-50200`; unset: rest.port.",
 )
 REST_PORT: Final = ConfigOption(
     "rest.port", WholeNumber(0, 65_535), "0", "Port of the REST API; 0: a free one."
@@ -55,7 +76,18 @@ JOBMANAGER_PORT: Final = ConfigOption(
     "cluster, otherwise none.",
 )
 JOBMANAGER_BIND: Final = ConfigOption(
-    "jobmanager.bind-host", str, "127.0.0.1", "Address of the JobManager's and the TaskManagers' servers."
+    "jobmanager.bind-host",
+    str,
+    "127.0.0.1",
+    "Where the JobManager listens for its workers, such as `0.0.0.0` or `::` for all addresses of this host. "
+    "One that is no loopback address: workers may be on other hosts, and speak TLS.",
+)
+JOBMANAGER_ADDRESS: Final = ConfigOption(
+    "jobmanager.rpc.address",
+    str,
+    None,
+    "By which name or address workers on other hosts reach the JobManager; unset: jobmanager.bind-host, or "
+    "the name of this host, if that is all its addresses.",
 )
 METADATA_URL: Final = ConfigOption(
     "metadata.url",
@@ -93,4 +125,6 @@ def names_cluster(key: str) -> bool:
     >>> names_cluster("rest.port"), names_cluster("rest.other")
     (True, False)
     """
-    return key in {REST_ADDRESS.key, REST_PORT.key} or key.startswith("high-availability")
+    return key in {REST_ADDRESS.key, REST_PORT.key, "security.ssl.rest.enabled"} or key.startswith(
+        "high-availability"
+    )

@@ -138,6 +138,29 @@ def parse_places(text: str) -> tuple[str, ...]:
     return places
 
 
+PORTS_MAX: Final = 1_000  # of one server: each is tried until one is free
+
+
+def parse_ports(text: str) -> tuple[int, ...]:
+    """Ports and ranges of them with commas between them, as in Flink; 0: any free one.
+
+    >>> parse_ports("50100-50102, 50200")
+    (50100, 50101, 50102, 50200)
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = (end.strip() for end in part.partition("-"))
+        ends = [
+            int(end) for end in (first, last or first) if end.isascii() and end.isdigit() and len(end) < 6
+        ]
+        if len(ends) < 2 or not 0 <= ends[0] <= ends[1] <= 65_535:
+            raise ConfigError(f"{text[:80]!r} is no port, or ports such as '50100-50200, 50300'")
+        found += range(ends[0], ends[1] + 1)
+    if len(found) > PORTS_MAX:
+        raise ConfigError(f"{text[:80]!r} are {len(found)} ports, and a server tries {PORTS_MAX} at most")
+    return tuple(found)
+
+
 def parse_bool(text: str) -> bool:
     """``true`` or ``false``, in any case."""
     match text.strip().lower():

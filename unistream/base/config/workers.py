@@ -4,11 +4,39 @@ from __future__ import annotations
 
 from typing import Final
 
-from unistream.base.config.parsing import ConfigOption, Duration, RealNumber, WholeNumber, parse_duration_ms
+from unistream.base.config.parsing import (
+    ConfigOption,
+    Duration,
+    RealNumber,
+    WholeNumber,
+    parse_duration_ms,
+    parse_ports,
+)
 from unistream.base.limits import PARALLELISM_MAX
 
 TASK_SLOTS: Final = ConfigOption(
     "taskmanager.numberOfTaskSlots", WholeNumber(1, PARALLELISM_MAX), "1", "Slots of one TaskManager process."
+)
+WORKER_HOST: Final = ConfigOption(
+    "taskmanager.host",
+    str,
+    None,
+    "By which name or address other hosts reach this worker; unset: the address by which it reaches the "
+    "JobManager.",
+)
+WORKER_BIND: Final = ConfigOption(
+    "taskmanager.bind-host",
+    str,
+    None,
+    "Where a worker listens for other hosts, such as `0.0.0.0` or `::`; unset: taskmanager.host.",
+)
+WORKER_PORTS: Final = ConfigOption(
+    "taskmanager.data.port",
+    parse_ports,
+    "0",
+    "Port of a worker for other hosts, or ports of which the first free one is used, such as `50100-50200`; "
+    "0: any free one. It is for tasks and for the JobManager: a worker has one server.",
+    other_keys=("taskmanager.rpc.port",),
 )
 CPU_CORES: Final = ConfigOption(
     "taskmanager.cpu.cores",

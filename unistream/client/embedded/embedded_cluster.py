@@ -39,6 +39,7 @@ from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.base.extras import require
 from unistream.base.ids import JobId
 from unistream.base.object_stores import use_store
+from unistream.client.embedded.cluster_trust import ClusterTrust
 from unistream.client.embedded.contending import Contending, Term
 from unistream.client.embedded.embedded_job import EmbeddedJobClient
 from unistream.client.embedded.ha_type import check_several, check_single, join_several, leave_several
@@ -60,8 +61,8 @@ from unistream.host.echo import Echo, Show
 from unistream.master.cluster import Dispatcher
 from unistream.master.service import HostFactory
 from unistream.master.store import JobStore
+from unistream.model.credentials import PeerAddress
 from unistream.model.submission import SubmitRequest
-from unistream.net.address import TCP_SCHEME
 from unistream.net.folder import remove_stale_folders
 from unistream.port.ha import LeaderElection
 from unistream.worker.exchange import (
@@ -134,7 +135,7 @@ class EmbeddedCluster(Closing):
         use_store(config)
         if rest:
             require("server", "the REST API of a cluster")
-        elif target == STANDALONE and config.get(REST_AUTHENTICATION) == "token":
+        elif target == STANDALONE and config.find(REST_AUTHENTICATION) == "token":
             raise ConfigError(
                 "a standalone cluster serves the REST API: workers find what they present next to its address"
             )
@@ -196,8 +197,13 @@ class EmbeddedCluster(Closing):
     @property
     def jobmanager(self) -> str | None:
         """``HOST:PORT`` where workers of a standalone cluster register; None: it is another target."""
-        address = self.dispatcher.control_address
-        return None if self._plan.traits.active else address.removeprefix(TCP_SCHEME)
+        address = PeerAddress.parse(self.dispatcher.control_address).location
+        return None if self._plan.traits.active else address.partition("://")[2]
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Its JobManager and workers speak TLS: workers join with a token."""
+        return self._plan.trust.encrypts_workers
 
     def ready(self) -> None:
         """Returns when the REST API listens; at once for a standby.
@@ -284,7 +290,7 @@ class EmbeddedCluster(Closing):
             return
         from unistream.client.embedded.master_server import MasterServer
 
-        server = MasterServer(config)
+        server = MasterServer(config, self._plan.trust)
         self._cleanups.add(server.close)
         self._plan = replace(self._plan, server=server)
 
@@ -306,16 +312,17 @@ class EmbeddedCluster(Closing):
         self, config: Configuration, *, session: bool, rest: bool, create_host: HostFactory | None
     ) -> LeaderPlan:
         """Raises ConfigError: there is no such target, or it cannot be used."""
-        target = self.target
+        target, jobs = self.target, job_folder(config)
         return LeaderPlan(
             id=self.id,
             target=target,
             config=config,
             workdir=self.workdir,
-            jobs=job_folder(config),
+            jobs=jobs,
             goes_on=self._goes_on(config, session=session),
             session=session,
             rest=rest,
+            trust=ClusterTrust(config, jobs or str(self.workdir)),
             server=None,
             create_host=create_host or host_factory(target, config, self._echo),
             create_engine=engine_factory(target) if create_host is None else None,

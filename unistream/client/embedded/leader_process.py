@@ -22,26 +22,26 @@ from unistream.base.config import (
     ALLOWED_PATHS,
     CHECKPOINT_DIR,
     JOBMANAGER_BIND,
-    REST_ADDRESS,
-    REST_AUTHENTICATION,
-    REST_PORT,
     SAVEPOINT_DIR,
     Configuration,
 )
 from unistream.base.errors import Unreachable
+from unistream.base.ids import JobId
+from unistream.client.embedded.cluster_trust import ClusterTrust
 from unistream.client.embedded.contending import OnEnd, Term
 from unistream.client.embedded.hosts import STANDALONE, control_port
 from unistream.client.embedded.job_folder import claim
 from unistream.client.machine import home
 from unistream.client.machine.background import awaited, in_background
 from unistream.connector.catalogue import create_discovery
-from unistream.core.access import worker_secret
+from unistream.core.access import exchange_token, worker_secret
 from unistream.master.cluster import Dispatcher
 from unistream.master.service import ClusterServices, HostFactory, master_ports
 from unistream.master.shown import ClusterPlaces
 from unistream.master.store import JobStore, TokenStore
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
+from unistream.model.credentials import Credentials
 from unistream.net.client import FlightControlClient
 from unistream.net.server import FlightServer
 from unistream.port.engine import BatchEngine
@@ -78,6 +78,7 @@ class LeaderPlan:
         goes_on: The command that starts the cluster again; "": there is none.
         session: It goes on when its job has ended.
         rest: Serve the REST API, and add an entry for other processes.
+        trust: What its servers and workers show.
         server: That of one of several masters, which listens before and after, too; None: it has its own.
         on_shutdown_request: Called when a client requests the end of the cluster; returns at once.
         on_end: Called with the jobs when this has ended and still leads.
@@ -91,6 +92,7 @@ class LeaderPlan:
     goes_on: str
     session: bool
     rest: bool
+    trust: ClusterTrust
     server: MasterServer | None
     create_host: HostFactory
     create_engine: Callable[[WorkerHost], BatchEngine] | None
@@ -136,11 +138,12 @@ class LeaderProcess(Closing):
             jobs = JobStore(term.store, FsArtifactStore(plan.artifacts))
             self._cleanups.add(lambda: plan.on_end(jobs) if term.store.leads() else None)
             claim(term.store, jobs, plan.jobs)
-            secret = cluster_secret(plan.root)
+            trust = plan.trust
+            secret = cluster_secret(plan.root, key=trust.seal_key)
             self._tokens = TokenStore(term.store, SystemClock(), secret)
-            asks = plan.config.get(REST_AUTHENTICATION) == "token"
+            asks = trust.asks_for_tokens and not trust.encrypts_workers
             self._workers = worker_secret(secret) if asks and plan.target == STANDALONE else ""
-            services = _services(plan, clock, election, self._workers)
+            services = _services(plan, clock, election, self._workers, partial(exchange_token, secret))
             ports = master_ports(services, term.store, term.leadership)
             self.dispatcher = Dispatcher(plan.config, services, ports)
             self._cleanups.add(self._end_dispatcher)
@@ -223,11 +226,10 @@ class LeaderProcess(Closing):
         from unistream.rest.triggers import Triggers
 
         plan, config = self._plan, self._plan.config
-        required = config.get(REST_AUTHENTICATION) == "token"
         own = [str(plan.workdir), plan.root, *filter(None, map(config.find, (CHECKPOINT_DIR, SAVEPOINT_DIR)))]
         paths = AllowedPaths(own, config.find(ALLOWED_PATHS))
         audit = AuditLog(plan.workdir / "audit")
-        access = AccessControl(self._tokens, SystemClock(), paths, audit, required=required)
+        access = AccessControl(self._tokens, SystemClock(), paths, audit, required=plan.trust.asks_for_tokens)
         triggers = Triggers(_new_id)
         create_app = partial(self._create_app, triggers, access)
         if plan.server is not None:
@@ -235,7 +237,7 @@ class LeaderProcess(Closing):
             plan.server.lead(create_app())
             self._cleanups.add(plan.server.stand_by)
         else:
-            listener = Listener(config.get(REST_ADDRESS), config.get(REST_PORT))
+            listener = plan.trust.listener()
             self._cleanups.add(listener.close)
             self._enter(listener.url, access.owner_token)
             self._cleanups.add(_served(listener, create_app, on_demand=not plan.session).close)
@@ -255,6 +257,7 @@ class LeaderProcess(Closing):
             token=token,
             control=self.dispatcher.control_address if self._workers else "",
             workers=self._workers,
+            roots=plan.trust.roots,
         )
         self._cleanups.add(lambda: entry.unlink(missing_ok=True))
 
@@ -268,6 +271,7 @@ class LeaderProcess(Closing):
             triggers=triggers,
             on_shutdown=self._plan.on_shutdown_request,
             access=access,
+            issuer=self._plan.trust,
         )
 
 
@@ -284,25 +288,27 @@ def _served(
     return ServedOnDemand(listener, serve) if on_demand else serve(listener)
 
 
-def _services(plan: LeaderPlan, clock: Clock, election: LeaderElection, workers: str) -> ClusterServices:
-    """`clock`: of the master's timeouts; `workers`: what standalone workers present."""
+def _services(
+    plan: LeaderPlan,
+    clock: Clock,
+    election: LeaderElection,
+    workers: str,
+    exchange: Callable[[JobId], str],
+) -> ClusterServices:
+    """`clock`: of the master's timeouts; `workers`: what standalone workers present; `exchange`: what a
+    job's tasks do."""
     config = plan.config
     url = home.metadata_url(config)
     away = _prepare_metadata(url)
-    bind_host = config.get(JOBMANAGER_BIND)
-    standalone = plan.target == STANDALONE
-
-    def serve(control: ControlHandler) -> Server:
-        port = control_port(plan.target, config)
-        unix = not standalone
-        return FlightServer(bind_host, control=control, partitions=None, port=port, unix=unix, secret=workers)
-
+    credentials = plan.trust.master()
     return ClusterServices(
         target=plan.target,
         clock=clock,
         create_host=plan.create_host,
-        create_server=serve,
-        connect=FlightControlClient,
+        create_server=partial(_serve_workers, plan, workers, credentials),
+        connect=partial(FlightControlClient, credentials=credentials),
+        credentials=plan.trust.worker,
+        exchange_token=exchange,
         metadata=SqlMetadataStore(url, is_ensured=away is None),
         metadata_away=away,
         checkpoint_root=config.find(CHECKPOINT_DIR) or f"{plan.root}/checkpoints",
@@ -341,3 +347,20 @@ def _prepare_metadata(url: str) -> str | None:
 
 def _new_id() -> str:
     return uuid.uuid4().hex
+
+
+def _serve_workers(
+    plan: LeaderPlan, secret: str, credentials: Credentials | None, control: ControlHandler
+) -> Server:
+    """The server that workers call."""
+    port = control_port(plan.target, plan.config)
+    return FlightServer(
+        plan.config.get(JOBMANAGER_BIND),
+        control=control,
+        partitions=None,
+        ports=(port,) if port else (),
+        unix=plan.target != STANDALONE or credentials is not None,
+        secret=secret,
+        credentials=credentials,
+        host=plan.trust.master_host,
+    )

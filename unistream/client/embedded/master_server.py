@@ -7,11 +7,12 @@ from importlib.metadata import version
 from typing import Final
 
 from unistream.base.closing import Closing
-from unistream.base.config import REST_ADDRESS, REST_PORT, Configuration
+from unistream.base.config import Configuration
+from unistream.client.embedded.cluster_trust import ClusterTrust
 from unistream.client.remote.address import elected_address
-from unistream.rest.listener import Listener
 from unistream.rest.server import RestServer
 from unistream.rest.standby import MasterFront, RestApp
+from unistream.trust.contexts import client_context
 
 LOOK_UP_S: Final = 3.0  # of a request to a standby: where the leader is
 
@@ -23,12 +24,16 @@ class MasterServer(Closing):
         ConfigError: its address cannot be used, or how ZooKeeper is reached is not said.
     """
 
-    def __init__(self, config: Configuration) -> None:
+    def __init__(self, config: Configuration, trust: ClusterTrust) -> None:
         self._leader = elected_address(config)
-        self._front = MasterFront(partial(self._leader.url, LOOK_UP_S), config, version=version("unistream"))
+        self._front = MasterFront(
+            partial(self._leader.url, LOOK_UP_S),
+            config,
+            version=version("unistream"),
+            context=client_context(trust.roots) if trust.encrypts_rest else None,
+        )
         try:
-            listener = Listener(config.get(REST_ADDRESS), config.get(REST_PORT))
-            self._server = RestServer(self._front, listener)
+            self._server = RestServer(self._front, trust.listener())
         except BaseException:
             self._leader.close()
             raise

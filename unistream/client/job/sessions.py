@@ -18,7 +18,7 @@ from unistream.client.job.lookup import ID_PREFIX_CHARS_MIN
 from unistream.client.job.submission import connect
 from unistream.client.machine import home
 from unistream.client.machine.home import ClusterEntry
-from unistream.client.remote.address import is_elected
+from unistream.client.remote.address import is_elected, url_of
 from unistream.client.remote.rest_client import RestClient, timeout_s
 
 FOLDER: Final = "sessions"
@@ -89,7 +89,7 @@ def find_cluster(config: Configuration, text: str | None) -> tuple[RestClient, C
             "HOST:PORT of the one that leads; the others go on with the jobs, which 'unistream stop' ends"
         )
     if text is not None and ":" in text:
-        url = (text if "://" in text else f"http://{text}").rstrip("/")
+        url = url_of(text)
         return RestClient(url, timeout_s=limit_s), next((e for e in home.clusters() if e.url == url), None)
     entry = _only_session() if text is None else _entry_of(text)
     return None if entry is None else (RestClient(entry.url, timeout_s=limit_s), entry)

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from unistream.base.config import REST_ADDRESS, REST_PORT, Configuration
+from unistream.base.config import REST_ADDRESS, REST_PORT, REST_TLS, Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.extras import is_installed
 from unistream.base.ids import JobId
 from unistream.client.embedded import at_exit
 from unistream.client.machine import home
-from unistream.client.remote.address import MachineAddress, elected_address, is_elected
+from unistream.client.remote.address import MachineAddress, elected_address, is_elected, url_at
 from unistream.client.remote.job_client import JobClient, identified
 from unistream.client.remote.rest_client import RestClient, RestJobClient, timeout_s
 from unistream.client.remote.versions import check_version
@@ -142,8 +142,7 @@ def connect(config: Configuration) -> RestClient:
         return RestClient(elected_address(config), timeout_s=timeout_s(config))
     port = config.get(REST_PORT)
     if port:
-        host = config.get(REST_ADDRESS)
-        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        url = url_at(config.get(REST_ADDRESS), port, config.find(REST_TLS))
         return RestClient(url, timeout_s=timeout_s(config))
     every = home.clusters()
     found = [entry for entry in every if entry.session] or every

@@ -42,6 +42,7 @@ class ClusterEntry(msgspec.Struct, frozen=True, kw_only=True):
         token: Of its owner, for its REST API; "": it needs none.
         control: Where standalone workers register; "": it has none.
         workers: What they present there.
+        roots: The authorities of its REST API, PEM; "": that is not encrypted.
     """
 
     id: str
@@ -55,6 +56,7 @@ class ClusterEntry(msgspec.Struct, frozen=True, kw_only=True):
     token: Secret = Secret("")
     control: str = ""
     workers: Secret = Secret("")
+    roots: str = ""
 
     def is_named(self, text: str) -> bool:
         """`text` is the beginning of one of its ids."""
@@ -96,6 +98,7 @@ def register(
     token: str = "",
     control: str = "",
     workers: str = "",
+    roots: str = "",
 ) -> Path:
     """Adds the entry of this process's cluster; returns its file."""
     pid = os.getpid()
@@ -111,6 +114,7 @@ def register(
         token=Secret(token),
         control=control,
         workers=Secret(workers),
+        roots=roots,
     )
     folder = home() / "clusters"
     folder.mkdir(mode=0o700, exist_ok=True)

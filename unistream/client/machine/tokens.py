@@ -10,13 +10,13 @@ another machine.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from unistream.base.errors import ConfigError
+from unistream.base.hosts import is_loopback
 from unistream.client.machine import home
 
 TOKEN_VARIABLE: Final = "UNISTREAM_TOKEN"  # noqa: S105  # its name
@@ -32,7 +32,16 @@ def token_for(url: str) -> str | None:
     own = next((one for one in _clusters() if f"{url}/".startswith(f"{one.url}/")), None)
     if own is not None:
         return own.token.reveal() or None
-    return _of_environment() if _is_private(url) else None
+    return token_in_environment() if _is_private(url) else None
+
+
+def entry_at(host: str, port: int) -> home.ClusterEntry | None:
+    """The cluster of this user that answers there; None: none of this machine does."""
+    for entry in _clusters():
+        at = urlsplit(entry.url)
+        if at.port == port and at.hostname == host.lower():
+            return entry
+    return None
 
 
 def worker_secret_for(control: str) -> str | None:
@@ -55,10 +64,12 @@ def _clusters() -> list[home.ClusterEntry]:
 def _same(one: str, other: str) -> bool:
     """Whether both are one port of this machine, however that is called."""
     first, second = urlsplit(one), urlsplit(other)
-    return first.port == second.port and all(_is_loopback(parts.hostname) for parts in (first, second))
+    return first.port == second.port and all(is_loopback(parts.hostname) for parts in (first, second))
 
 
-def _of_environment() -> str | None:
+def token_in_environment() -> str | None:
+    """The token that variables of the environment have or name; None: there is none. Raises ConfigError: its
+    file cannot be read."""
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     path = os.environ.get(TOKEN_FILE_VARIABLE, "")
     if token or not path:
@@ -72,13 +83,4 @@ def _of_environment() -> str | None:
 def _is_private(url: str) -> bool:
     """Nobody on the way to it can read what is sent."""
     parts = urlsplit(url)
-    return parts.scheme == "https" or _is_loopback(parts.hostname)
-
-
-def _is_loopback(host: str | None) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host or "").is_loopback
-    except ValueError:
-        return False
+    return parts.scheme == "https" or is_loopback(parts.hostname)

@@ -12,20 +12,23 @@ from unistream.base.config import (
     HA_TYPE,
     REST_ADDRESS,
     REST_PORT,
+    REST_TLS,
     ZOOKEEPER_QUORUM,
     ZOOKEEPER_ROOT,
     Configuration,
 )
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.hosts import in_url, is_loopback
 from unistream.base.servers import ZOOKEEPER_SCHEME, parse_zookeeper_address
 from unistream.client.machine import home
+from unistream.client.machine.tokens import entry_at
 
 if TYPE_CHECKING:
     from unistream.client.machine.home import ClusterEntry
     from unistream.port.ha import LeaderRetrieval
 
 _HOST_AND_PORT: Final = re.compile(
-    r"(?:http://)?(?P<host>\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})/?"
+    r"(?:(?P<scheme>https?)://)?(?P<host>\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})/?"
 )
 
 
@@ -146,7 +149,32 @@ def options_of(address: str) -> dict[str, str]:
             f"{address[:80]!r} is not the address of a cluster, like 127.0.0.1:8081 or "
             f"{ZOOKEEPER_SCHEME}zk1:2181,zk2:2181,zk3:2181"
         )
-    return {REST_ADDRESS.key: found["host"].strip("[]"), REST_PORT.key: found["port"]}
+    tls = {} if found["scheme"] is None else {REST_TLS.key: "true" if found["scheme"] == "https" else "false"}
+    return {REST_ADDRESS.key: found["host"].strip("[]"), REST_PORT.key: found["port"], **tls}
+
+
+def url_at(host: str, port: int, tls: bool | None = None) -> str:
+    """The URL of a REST API. `tls`: None: what is no loopback address speaks it, and here the cluster's entry
+    says.
+
+    >>> url_at("::1", 8081), url_at("jobs.example.com", 8081)
+    ('http://[::1]:8081', 'https://jobs.example.com:8081')
+    """
+    entry = entry_at(host, port) if tls is None else None
+    if entry is not None:
+        return entry.url
+    is_encrypted = not is_loopback(host) if tls is None else tls
+    return f"{'https' if is_encrypted else 'http'}://{in_url(host)}:{port}"
+
+
+def url_of(address: str) -> str:
+    """The URL of the REST API at an address as users give it. Raises ConfigError: it is none.
+
+    >>> url_of("127.0.0.1:8081"), url_of("https://jobs:8081")
+    ('http://127.0.0.1:8081', 'https://jobs:8081')
+    """
+    options = Configuration(options_of(address))
+    return url_at(options.get(REST_ADDRESS), options.get(REST_PORT), options.find(REST_TLS))
 
 
 def is_elected(config: Configuration) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from unistream.base.closing import Closing
 from unistream.base.errors import ClusterEnded, Unreachable
 from unistream.client.machine.tokens import token_for
+from unistream.client.machine.trusted import Trusted
 from unistream.client.remote.address import LeaderAddress
 from unistream.client.remote.answers import UNAVAILABLE, errors_in
 from unistream.client.remote.http import Http, NoAnswer, Response
@@ -33,15 +34,21 @@ UNAUTHENTICATED = 401
 
 class Caller(Closing):
     """The connections to one cluster, wherever its leader is. Thread-safe. Closes `address` with itself.
-    `why_ended`: see `RestClient`."""
+    `why_ended`, `token`: see `RestClient`."""
 
-    def __init__(self, address: LeaderAddress, why_ended: Callable[[], str | None] = lambda: None) -> None:
+    def __init__(
+        self,
+        address: LeaderAddress,
+        why_ended: Callable[[], str | None] = lambda: None,
+        token: str | None = None,
+    ) -> None:
+        self._token = token
         self._address = address
         self._why_ended = why_ended
         self._url: str | None = None
         self._is_current = False  # the leader was there when it was called last
         self._known = address.is_elected
-        self._http = Http()
+        self._http = Http(Trusted(token).context)
         self._denied = 0
         self._never = threading.Event()
 
@@ -116,7 +123,7 @@ class Caller(Closing):
             url,
             content,
             content_type,
-            token=token_for(url),
+            token=self._token or token_for(url),
             connect_s=min(CONNECT_S, within_s),
             within_s=within_s,
         )

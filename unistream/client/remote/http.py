@@ -6,18 +6,22 @@ for ever. Here each wait of a call gets what is left until the call's deadline.
 
 from __future__ import annotations
 
+import datetime
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from ssl import SSLContext
-from typing import Any, Final
+from functools import partial
+from ssl import PROTOCOL_TLS_CLIENT, SSLCertVerificationError, SSLContext, create_default_context
+from typing import Any, Final, TypeAlias
 
 import httpcore
 
 from unistream.base.closing import Closing
+from unistream.base.errors import ConfigError
 from unistream.client.remote.policy import AttemptFailure
 
+_BY_THE_CLOCK: Final = frozenset((9, 10))  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
 WRITE_BYTES: Final = 65_536  # between two looks at the clock
 CONNECTIONS_MAX: Final = 10
 KEPT_S: Final = 5.0  # less than the server keeps an idle connection
@@ -45,15 +49,25 @@ class NoAnswer(Exception):
         self.failure = failure
 
 
+ContextFor: TypeAlias = Callable[[str, int, float], SSLContext]
+"""Host, port, seconds left -> the TLS with which that server is verified. May raise ConfigError, OSError."""
+
+
+def no_context(_host: str, _port: int, _within_s: float) -> SSLContext:
+    """That of a client which believes the authorities of this machine."""
+    return create_default_context()
+
+
 class Http(Closing):
     """Connections to any number of servers. Thread-safe. It uses no proxy of the environment."""
 
-    def __init__(self) -> None:
+    def __init__(self, context_for: ContextFor = no_context) -> None:
         self._deadline = _Deadline()
         self._pool = httpcore.ConnectionPool(
+            ssl_context=SSLContext(PROTOCOL_TLS_CLIENT),  # not used: `context_for` has one for each server
             max_connections=CONNECTIONS_MAX,
             keepalive_expiry=KEPT_S,
-            network_backend=_Network(self._deadline),
+            network_backend=_Network(self._deadline, context_for),
         )
 
     def send(
@@ -95,7 +109,11 @@ class Http(Closing):
                 content=content or None,
                 extensions={"timeout": {"pool": within_s}},
             )
-        except (httpcore.ConnectError, httpcore.UnsupportedProtocol) as error:
+        except httpcore.ConnectError as error:
+            if isinstance(error.__context__, SSLCertVerificationError):  # httpcore takes away its cause
+                raise ConfigError(_not_verified(url, error.__context__)) from error
+            raise NoAnswer(AttemptFailure.REFUSED, str(error) or type(error).__name__) from error
+        except httpcore.UnsupportedProtocol as error:
             raise NoAnswer(AttemptFailure.REFUSED, str(error) or type(error).__name__) from error
         except httpcore.ConnectTimeout as error:
             raise NoAnswer(AttemptFailure.UNCONNECTED, "it accepts no connection in time") from error
@@ -134,8 +152,9 @@ class _Deadline(threading.local):
 
 
 class _Network(httpcore.NetworkBackend):
-    def __init__(self, deadline: _Deadline) -> None:
+    def __init__(self, deadline: _Deadline, context_for: ContextFor) -> None:
         self._deadline = deadline
+        self._context_for = context_for
         self._sockets = httpcore.SyncBackend()
 
     def connect_tcp(
@@ -148,15 +167,21 @@ class _Network(httpcore.NetworkBackend):
     ) -> httpcore.NetworkStream:
         limit_s = self._deadline.to_connect()
         stream = self._sockets.connect_tcp(host, port, limit_s, local_address, socket_options)
-        return _DeadlineStream(stream, self._deadline)
+        return _DeadlineStream(stream, self._deadline, partial(self._context_for, host, port))
 
 
 class _DeadlineStream(httpcore.NetworkStream):
     """A connection. Timeouts that it is given are ignored: the call's own deadline counts."""
 
-    def __init__(self, stream: httpcore.NetworkStream, deadline: _Deadline) -> None:
+    def __init__(
+        self,
+        stream: httpcore.NetworkStream,
+        deadline: _Deadline,
+        context: Callable[[float], SSLContext],
+    ) -> None:
         self._stream = stream
         self._deadline = deadline
+        self._context = context
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         return self._stream.read(max_bytes, self._deadline.left(httpcore.ReadTimeout))
@@ -169,11 +194,28 @@ class _DeadlineStream(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
+        """Verifies the server by its own context, whatever the pool's is."""
         limit_s = self._deadline.to_connect()
-        return _DeadlineStream(self._stream.start_tls(ssl_context, server_hostname, limit_s), self._deadline)
+        try:
+            context = self._context(limit_s)
+        except OSError as error:
+            raise httpcore.ConnectError(str(error)) from error
+        inner = self._stream.start_tls(context, server_hostname, limit_s)
+        return _DeadlineStream(inner, self._deadline, self._context)
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
 
     def close(self) -> None:
         self._stream.close()
+
+
+def _not_verified(url: str, error: SSLCertVerificationError) -> str:
+    server = "/".join(url.split("/", 3)[:3])
+    now = datetime.datetime.now(datetime.UTC).isoformat(" ", "seconds")
+    clock = f"; this machine's clock says {now}" if error.verify_code in _BY_THE_CLOCK else ""
+    return (
+        f"{server} shows a certificate that is not accepted: {error.verify_message}{clock}; name the "
+        "authorities of its cluster by UNISTREAM_CA_FILE ('unistream certs show' prints them), or present a "
+        "token of it"
+    )

@@ -67,6 +67,7 @@ class RestClient(Closing):
         timeout_s: Longest duration of a call, with all its repetitions; None: the default of
             `client.timeout`.
         why_ended: Asked when there is no answer: a sentence about a cluster whose process has ended for good.
+        token: What it presents; None: what `client.machine.tokens` finds.
 
     Raises:
         ClusterEnded: from any method: so `why_ended` says.
@@ -79,12 +80,13 @@ class RestClient(Closing):
         *,
         timeout_s: float | None = None,
         why_ended: Callable[[], str | None] = lambda: None,
+        token: str | None = None,
     ) -> None:
         if isinstance(address, str):
             address = FixedAddress(address.rstrip("/"))
         self.timeout_s = _DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
         self.why_ended = why_ended
-        self._caller = Caller(address, why_ended)
+        self._caller = Caller(address, why_ended, token)
 
     @property
     def url(self) -> str:

@@ -32,9 +32,11 @@ class TokensClient:
         """All, the newest first."""
         return decode(self._cluster.request("GET", "/unistream/tokens"), TokensShown).tokens
 
-    def create(self, name: str, scope: Scope, lasts_ms: int | None = None) -> NewToken:
-        """A new token. `lasts_ms` None: for ever."""
-        content = msgspec.json.encode(TokenBody(name=name, scope=scope, lasts_ms=lasts_ms))
+    def create(
+        self, name: str, scope: Scope, lasts_ms: int | None = None, *, uses: int | None = None
+    ) -> NewToken:
+        """A new token. `lasts_ms` None: for ever; `uses`: how many hosts it lets join; None: any number."""
+        content = msgspec.json.encode(TokenBody(name=name, scope=scope, lasts_ms=lasts_ms, uses=uses))
         return decode(self._cluster.request("POST", "/unistream/tokens", content=content), NewToken)
 
     def revoke(self, text: str) -> TokenShown:

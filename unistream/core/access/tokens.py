@@ -1,9 +1,11 @@
 """Bearer tokens: their text, what is kept of them, and whom a request that presents one is from.
 
-    unistream_<12 hex digits: the id>_<64 hex digits: the secret>
+    unistream_<12 hex digits: the id>_<64 hex digits: the secret>[_<64 hex digits: a fingerprint>]
 
 The id is no secret: it finds the record, and names the token in lists and logs. Of the secret only a SHA-256
-is kept: it is 256 random bits, which nobody finds by trying, so a slow hash would only cost time.
+is kept: it is 256 random bits, which nobody finds by trying, so a slow hash would only cost time. The
+fingerprint is that of the authority by which a client recognises the cluster (`unistream.trust.pinning`); a
+server does not look at it.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from unistream.base.errors import ConfigError
+from unistream.base.ids import JobId
 from unistream.model.access import Scope
 from unistream.model.time_range import time_text
 
 ID_BYTES: Final = 6
 RANDOM_BYTES: Final = ID_BYTES + 32
 TOKEN_NAME_CHARS_MAX: Final = 100
-_TEXT: Final = re.compile(r"unistream_([0-9a-f]{12})_([0-9a-f]{64})")
+_TEXT: Final = re.compile(r"unistream_([0-9a-f]{12})_([0-9a-f]{64})(?:_([0-9a-f]{64}))?")
 
 
 class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +39,7 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
         revoked_ms: None: it was not.
         used_ms: When it was last known to be used; None: not yet.
         parent: Id of the token for whose holder this one was made, a browser's: it ends with that; "": none.
+        uses_left: How often it will be taken; None: any number of times.
     """
 
     id: str
@@ -47,10 +51,12 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
     revoked_ms: int | None = None
     used_ms: int | None = None
     parent: str = ""
+    uses_left: int | None = None
 
     def has_ended(self, now_ms: int) -> bool:
-        """It was revoked, or has expired: it will never be taken again."""
-        return self.revoked_ms is not None or (self.expires_ms is not None and self.expires_ms <= now_ms)
+        """It was revoked or used up, or has expired: it will never be taken again."""
+        is_over = self.expires_ms is not None and self.expires_ms <= now_ms
+        return self.revoked_ms is not None or is_over or self.uses_left == 0
 
 
 class SealedToken(msgspec.Struct, frozen=True):
@@ -68,10 +74,11 @@ class IssuedToken(NamedTuple):
 
 
 class PresentedToken(NamedTuple):
-    """A token's text in its parts."""
+    """A token's text in its parts. `fingerprint`: SHA-256 of the cluster's authority, in hex; "": none."""
 
     id: str
     secret: str
+    fingerprint: str = ""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +97,14 @@ class Denied(NamedTuple):
 
 
 def issued(
-    name: str, scope: Scope, random: bytes, *, now_ms: int, lasts_ms: int | None = None, parent: str = ""
+    name: str,
+    scope: Scope,
+    random: bytes,
+    *,
+    now_ms: int,
+    lasts_ms: int | None = None,
+    parent: str = "",
+    uses: int | None = None,
 ) -> IssuedToken:
     """A new token.
 
@@ -101,6 +115,7 @@ def issued(
         now_ms: The time.
         lasts_ms: How long it is taken; None: for ever.
         parent: See `TokenRecord`.
+        uses: How often it is taken; None: any number of times.
 
     Raises:
         ConfigError: it cannot have that name or that duration.
@@ -111,6 +126,10 @@ def issued(
         raise ConfigError(f"the name of a token has 1 to {TOKEN_NAME_CHARS_MAX} printable characters")
     if lasts_ms is not None and lasts_ms <= 0:
         raise ConfigError("a token lasts for some time: give a duration above 0, such as 30 d")
+    if uses is not None and (uses < 1 or scope is not Scope.JOIN):
+        raise ConfigError(
+            "a token that lets hosts join has uses, 1 or more; others are taken any number of times"
+        )
     id_, secret = random[:ID_BYTES].hex(), random[ID_BYTES:].hex()
     record = TokenRecord(
         id=id_,
@@ -120,6 +139,7 @@ def issued(
         created_ms=now_ms,
         expires_ms=None if lasts_ms is None else now_ms + lasts_ms,
         parent=parent,
+        uses_left=uses,
     )
     return IssuedToken(f"unistream_{id_}_{secret}", record)
 
@@ -145,10 +165,15 @@ def worker_secret(secret: bytes) -> str:
     return hmac.new(secret, b"workers", hashlib.sha256).hexdigest()
 
 
+def exchange_token(secret: bytes, job: JobId) -> str:
+    """What tasks of a job present to read each other's rows; the same for all leaders of the cluster."""
+    return hmac.new(secret, b"exchange " + job.encode(), hashlib.sha256).hexdigest()
+
+
 def parsed(text: str) -> PresentedToken | None:
     """The parts of a token's text; None: it is none."""
     found = _TEXT.fullmatch(text)
-    return None if found is None else PresentedToken(found[1], found[2])
+    return None if found is None else PresentedToken(found[1], found[2], found[3] or "")
 
 
 def is_token(text: str) -> bool:
@@ -188,6 +213,8 @@ def identify(
         return Denied(
             f"its token {record.name!r} ({record.id}…) has expired at {time_text(record.expires_ms)}"
         )
+    if record.uses_left == 0:
+        return Denied(f"its token {record.name!r} ({record.id}…) was used as often as it may be")
     return Identity(token=record.id, name=record.name, scope=record.scope, expires_ms=record.expires_ms)
 
 

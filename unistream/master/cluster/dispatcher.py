@@ -78,9 +78,10 @@ class Dispatcher(JobViews):
         self.kept_jobs = KeptJobs(ports.jobs, ports.leadership, services.clock, self.submit)
         self._resources.start()
 
-    def handle(self, request: bytes) -> bytes:
-        """A control message of a worker -> its answer. Workers exist only after the constructor."""
-        return self._gateway.handle(request)
+    def handle(self, request: bytes, caller: str = "", /) -> bytes:
+        """A control message of a worker -> its answer (see `ControlHandler`). Workers exist only after the
+        constructor."""
+        return self._gateway.handle(request, caller)
 
     def _close_half_made(self) -> None:
         server: Server | None = getattr(self, "_server", None)
@@ -109,6 +110,7 @@ class Dispatcher(JobViews):
                 config=self._config.to_dict(),
                 log_dir=self._services.log_dir,
                 active=self._services.traits.active,
+                credentials=self._services.credentials,
             ),
             clock=self._services.clock,
         )

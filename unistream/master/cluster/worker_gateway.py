@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ProtocolError
-from unistream.base.ids import JobId
+from unistream.base.ids import AttemptId, JobId
 from unistream.master.job import JobMaster
 from unistream.master.service import ResourceManager
 from unistream.model import messages as msg
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_for_job_manager, decode_task_report, encode
+from unistream.model.credentials import is_named
 
 
 class WorkerGateway:
@@ -33,31 +34,37 @@ class WorkerGateway:
         self._find_job = find_job
         self._get_artifact = get_artifact
 
-    def handle(self, request: bytes) -> bytes:
-        """Encoded request -> encoded answer; never raises for bad input."""
+    def handle(self, request: bytes, caller: str = "", /) -> bytes:
+        """Encoded request -> encoded answer; never raises for bad input. `caller`: see `ControlHandler`."""
         try:
             message = decode_for_job_manager(request)
         except ProtocolError as error:
             return encode(msg.Refused(reason=str(error)))
         if isinstance(message, msg.Bundle):
-            return encode(answer_each(message, lambda report: self._report(decode_task_report(report))))
-        return encode(self._route(message))
+            return encode(answer_each(message, lambda one: self._report(decode_task_report(one), caller)))
+        return encode(self._route(message, caller))
 
-    def _route(self, message: msg.ToJobManager) -> msg.Answer:
+    def _route(self, message: msg.ToJobManager, caller: str) -> msg.Answer:
         match message:
+            case msg.RegisterTaskManager() | msg.Heartbeat() if not is_named(message.task_manager, caller):
+                return msg.Refused(
+                    reason=f"the certificate of {caller} is not that of {message.task_manager}"
+                )
             case msg.RegisterTaskManager():
                 return self._resources.register(message)
             case msg.Heartbeat():
-                return self._heartbeat(message)
+                return self._heartbeat(message, caller)
             case msg.FetchArtifact():
-                return self._artifact(message)
+                return self._artifact(message, caller)
             case _:
-                return self._report(message)
+                return self._report(message, caller)
 
-    def _report(self, message: msg.TaskReport) -> msg.Answer:
+    def _report(self, message: msg.TaskReport, caller: str) -> msg.Answer:
         master = self._find_job(message.attempt.job)
         if master is None:
             return msg.Refused(reason=f"there is no job {message.attempt.job} here")
+        if not _is_given(master, message.attempt, caller):
+            return msg.Refused(reason=f"{message.attempt} was not given to {caller}")
         if isinstance(message, msg.CheckpointAcked):
             crash_point("ack.received")
         if isinstance(message, msg.CommitReported):
@@ -70,12 +77,12 @@ class WorkerGateway:
             master.post(message)
         return msg.Ack()
 
-    def _heartbeat(self, message: msg.Heartbeat) -> msg.Answer:
+    def _heartbeat(self, message: msg.Heartbeat, caller: str) -> msg.Answer:
         answer = self._resources.heartbeat(message)
         if isinstance(answer, msg.Ack):
             for attempt, metrics in message.metrics:
                 master = self._find_job(attempt.job)
-                if master is not None:
+                if master is not None and _is_given(master, attempt, caller):
                     master.journal.metrics(attempt, metrics)
             over = tuple(job for job in message.stored if self._is_over(job))
             return msg.JobsOver(jobs=over) if over else answer
@@ -85,11 +92,19 @@ class WorkerGateway:
         master = self._find_job(job)
         return master is None or master.wait(0)
 
-    def _artifact(self, message: msg.FetchArtifact) -> msg.Answer:
+    def _artifact(self, message: msg.FetchArtifact, caller: str) -> msg.Answer:
         master = self._find_job(message.job)
+        if master is not None and caller and not any(is_named(one, caller) for one in master.workers):
+            return msg.Refused(reason=f"{caller} has no task of job {message.job}")
         if master is None or master.setup.artifact != message.sha256:
             return msg.Refused(reason=f"job {message.job} has no artifact {message.sha256[:64]}")
         try:
             return msg.Artifact(content=self._get_artifact(master.setup.start.artifact))
         except (ProtocolError, OSError) as error:
             return msg.Refused(reason=f"the artifact of job {message.job} cannot be read: {error}")
+
+
+def _is_given(master: JobMaster, attempt: AttemptId, caller: str) -> bool:
+    """Whether the caller was given the attempt, so that it may report of it."""
+    worker = master.worker_of(attempt) if caller else None
+    return not caller or (worker is not None and is_named(worker, caller))

@@ -20,14 +20,15 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import Fenced
-from unistream.base.ids import JobId, VertexId
+from unistream.base.ids import AttemptId, JobId, TaskManagerId, VertexId
+from unistream.base.secrets import Secret
 from unistream.core import contract
 from unistream.core.contract import JobView
 from unistream.core.job import abandonment
@@ -117,8 +118,9 @@ class JobMaster:
             before_run=self._attempting,
         )
         self._restarts = setup.start.used.restarts_then  # as last recorded
+        exchange = Secret(services.exchange_token(setup.job))
         self._outgoing = WorkerMessages(
-            setup.job, ports.senders, self.post, self._committing, self._attempting
+            setup.job, ports.senders, self.post, self._committing, self._attempting, exchange=exchange
         )
         self._story = deque[str](maxlen=STORY_EVENTS)
         self._requests = OpenRequests()
@@ -145,6 +147,15 @@ class JobMaster:
         """Queues `event`; never blocks. Dropped after the job has ended."""
         if not self._ended.is_set():
             self._loop.post(event)
+
+    def worker_of(self, attempt: AttemptId) -> TaskManagerId | None:
+        """The worker that this attempt was given to; None: it was given to none, or a later one was."""
+        return self._outgoing.worker_of(attempt)
+
+    @property
+    def workers(self) -> Collection[TaskManagerId]:
+        """The workers that were given tasks of this job."""
+        return self._outgoing.workers
 
     def request_snapshot(self, wanted: contract.SnapshotRequest, trigger: str | None = None) -> Future[str]:
         """See `DurableRequests.snapshot`."""

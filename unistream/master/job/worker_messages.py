@@ -8,16 +8,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+import msgspec
 
 from unistream.base.errors import Fenced, UnistreamError
-from unistream.base.ids import AttemptId, JobId, TaskManagerId
+from unistream.base.ids import AttemptId, JobId, SubtaskId, TaskManagerId
+from unistream.base.secrets import Secret
 from unistream.core import contract
 from unistream.core.contract import AttemptView
 from unistream.master.service import Messages, OutgoingMessage, SendFailure
 from unistream.model.job_info import TERMINAL_STATES
-from unistream.model.messages import CancelTask, DeployTask
+from unistream.model.messages import CancelTask, DeployTask, ToTaskManager
 
 logger = logging.getLogger(__name__)
+
+
+NO_TOKEN: Final = Secret("")
+
+
+class GivenAttempt(NamedTuple):
+    """Which attempt of a subtask was given to which worker."""
+
+    attempt: int
+    worker: TaskManagerId
 
 
 class WorkerMessages:
@@ -27,6 +41,7 @@ class WorkerMessages:
         before_commit: Called before a committer of a BATCH job is deployed, which it is not if that raises.
         before_deploy: Called with the number of an attempt before it is deployed, in the same way. If one of
             the two raises Fenced, another leader has the job.
+        exchange: The token with which tasks of the job read each other's rows.
     """
 
     def __init__(
@@ -36,7 +51,11 @@ class WorkerMessages:
         post: Callable[[contract.Event], None],
         before_commit: Callable[[], None] = lambda: None,
         before_deploy: Callable[[int], None] = lambda _number: None,
+        *,
+        exchange: Secret = NO_TOKEN,
     ) -> None:
+        self._exchange = exchange
+        self._given: dict[SubtaskId, GivenAttempt] = {}
         self._before_commit = before_commit
         self._before_deploy = before_deploy
         self._job = job
@@ -54,6 +73,17 @@ class WorkerMessages:
         """Flight location of a worker that the job has or had a slot of."""
         return None if task_manager is None else self._addresses.get(task_manager)
 
+    def worker_of(self, attempt: AttemptId) -> TaskManagerId | None:
+        """The worker that this attempt was given to; None: none, or a later one was. From any thread."""
+        given = self._given.get(attempt.subtask)
+        return given.worker if given is not None and given.attempt == attempt.attempt else None
+
+    @property
+    def workers(self) -> frozenset[TaskManagerId]:
+        """The workers that were given an attempt of which no later one was given to another. From any
+        thread."""
+        return frozenset(given.worker for given in list(self._given.values()))
+
     def add(self, command: contract.Send) -> None:
         """Queues a message for the next `flush`. With a token its outcome is posted as an event."""
         token = command.token
@@ -70,11 +100,18 @@ class WorkerMessages:
         if refused is not None:
             on_outcome(refused)
         elif command.task_manager in self._addresses:
-            self._queued.setdefault(command.task_manager, []).append(
-                OutgoingMessage(command.message, on_outcome)
-            )
+            message = self._giving(command.message, command.task_manager)
+            self._queued.setdefault(command.task_manager, []).append(OutgoingMessage(message, on_outcome))
         else:
             on_outcome(SendFailure(f"{command.task_manager} has no slot of this job", refused=True))
+
+    def _giving(self, message: ToTaskManager, worker: TaskManagerId) -> ToTaskManager:
+        """The message as it is sent: a deployment has the job's token, and its attempt is the worker's."""
+        if not isinstance(message, DeployTask):
+            return message
+        attempt = message.deployment.attempt
+        self._given[attempt.subtask] = GivenAttempt(attempt.attempt, worker)
+        return DeployTask(deployment=msgspec.structs.replace(message.deployment, exchange=self._exchange))
 
     def _refused(self, command: contract.Send) -> SendFailure | None:
         message = command.message

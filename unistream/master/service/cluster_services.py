@@ -11,6 +11,7 @@ from unistream.base import config as options
 from unistream.base import process_mark
 from unistream.base.clock import Clock
 from unistream.base.config import Configuration
+from unistream.base.ids import JobId, TaskManagerId
 from unistream.core.contract import JobSettings, RestorePoint
 from unistream.core.job import JobMachine
 from unistream.core.memory import memory_plan, slot_profile
@@ -23,6 +24,7 @@ from unistream.master.service.resource_manager import HostFactory, SlotDecisions
 from unistream.master.service.senders import Connect, Senders
 from unistream.master.shown import ClusterPlaces
 from unistream.master.store import JobStore, Leadership
+from unistream.model.credentials import Credentials
 from unistream.model.graph import JobGraph, SourceInfo
 from unistream.port.engine import BatchEngine
 from unistream.port.ha import HaStore
@@ -114,6 +116,8 @@ class ClusterServices:
             none.
         retention: How much of the history of jobs is kept.
         places: Where it keeps what, for people.
+        credentials: Makes what a worker shows that the host starts; None: all are on this host.
+        exchange_token: With which tasks of a job read each other's rows.
         metadata_away: Why the database could not be asked when the master started; None: it answered.
     """
 
@@ -139,6 +143,8 @@ class ClusterServices:
     create_engine: Callable[[WorkerHost], BatchEngine] | None = None
     retention: MetadataRetention = field(default_factory=MetadataRetention)
     places: ClusterPlaces = field(default_factory=ClusterPlaces)
+    credentials: Callable[[TaskManagerId], Credentials | None] = lambda _worker: None
+    exchange_token: Callable[[JobId], str] = lambda _job: ""
     metadata_away: str | None = None
 
 

@@ -27,6 +27,7 @@ from unistream.master.loop import Loop
 from unistream.master.service.ports import MasterPorts
 from unistream.master.service.senders import SendFailure
 from unistream.model import messages as msg
+from unistream.model.credentials import Credentials
 from unistream.model.job_info import TaskManagerInfo
 from unistream.port.host import LostListener, TaskManagerSpec, WorkerHost
 
@@ -55,13 +56,15 @@ HostFactory = Callable[[LostListener], WorkerHost]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """Settings of every new worker. `active`: the host starts workers; else users start them."""
+    """Settings of every new worker. `active`: the host starts workers; else users start them. `credentials`:
+    makes what a worker shows to processes on other hosts; None: there are none."""
 
     master: str
     heartbeat: resource.HeartbeatTerms
     config: dict[str, str] = field(default_factory=dict)
     log_dir: str = ""
     active: bool = True
+    credentials: Callable[[TaskManagerId], Credentials | None] = lambda _worker: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +305,7 @@ class ResourceManager:
                 log_dir=self._settings.log_dir,
                 avoid=command.avoid,
                 purpose=self._describe(command.job),
+                credentials=self._settings.credentials(task_manager),
             )
             logger.info("event=worker_wanted task_manager=%s avoid=%s", task_manager, list(command.avoid))
             self._host.start(spec)

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from unistream.base.clock import Clock
-from unistream.base.errors import ConfigError, CorruptSnapshot, NotFound, UnistreamError
+from unistream.base.errors import AccessDenied, ConfigError, CorruptSnapshot, NotFound, UnistreamError
 from unistream.core.access import SealedToken, TokenRecord, has_own_seal, revoked, sealed
 from unistream.model.stored_job import decode_stored, encode_stored
 from unistream.port.ha import HaStore
@@ -121,6 +121,25 @@ class TokenStore:
                 self._write(record)
             except UnistreamError as error:
                 logger.warning("event=token_use_not_written token=%s reason=%r", id_, str(error))
+
+    def take_use(self, id_: str) -> None:
+        """Counts one use of a token, before what it is used for is done.
+
+        Raises:
+            AccessDenied: it has ended meanwhile.
+            Fenced, Unreachable, OutcomeUnknown: see `HaStore`; the use may be counted.
+        """
+        with self._lock:
+            record = self._known.get(id_)
+            if record is None or record.has_ended(self._clock.wall_ms()):
+                raise AccessDenied("its token was used, revoked, or has expired meanwhile")
+            if record.uses_left is None:
+                return
+            record = msgspec.structs.replace(
+                record, uses_left=record.uses_left - 1, used_ms=self._clock.wall_ms()
+            )
+            self._known = {**self._known, id_: record}
+            self._write(record)
 
     def _write(self, record: TokenRecord) -> None:
         there = self._ha.read(_name(record.id))

@@ -56,7 +56,7 @@ class SimDataClient:
         self._process = process
         self._timeout_ms = timeout_ms
 
-    def gate(self) -> SimDataClient:
+    def gate(self, token: str) -> SimDataClient:
         """Each channel is a stream of its own."""
         return self
 

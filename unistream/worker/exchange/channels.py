@@ -26,7 +26,7 @@ from unistream.base.ids import CheckpointId, PartitionId
 from unistream.base.limits import LOCAL_QUEUE_BATCHES
 from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import Batch, CheckpointBarrier, Element, EndOfPartition, Event
-from unistream.port.transport import PartitionSource, SubpartitionView
+from unistream.port.transport import Subpartitions, SubpartitionView
 from unistream.worker.exchange.network_memory import PartitionMemory, batch_cost
 from unistream.worker.exchange.remote_queue import Announcement, is_in_flight
 
@@ -216,7 +216,7 @@ class Subpartition:
         self._on_consumed()
 
 
-class LocalPartitions(PartitionSource, Protocol):
+class LocalPartitions(Subpartitions, Protocol):
     """The partitions of this process, for its own tasks."""
 
     def when_registered(self, channel: ChannelDescriptor, listener: Listener) -> None:

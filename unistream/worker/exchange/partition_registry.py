@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hmac
 import threading
 from collections.abc import Callable
+from typing import Final
 
-from unistream.base.ids import AttemptId
+from unistream.base.ids import AttemptId, JobId
 from unistream.model.deployment import ChannelDescriptor
 from unistream.port.transport import SubpartitionView
 from unistream.worker.exchange.blocking_store import BlockingPartitions, PartitionKey
 from unistream.worker.exchange.partition import ResultPartition
+
+TOKENS_KEPT: Final = 10_000  # far more jobs than run in one worker: one that was forgotten has nothing here
 
 
 class PartitionRegistry:
@@ -23,6 +27,19 @@ class PartitionRegistry:
         self._lock = threading.Lock()
         self._partitions: dict[PartitionKey, ResultPartition] = {}
         self._waiting: dict[PartitionKey, list[Callable[[], None]]] = {}
+        self._tokens: dict[JobId, str] = {}
+
+    def expect(self, job: JobId, token: str) -> None:
+        """A task of the job is here: what it produces is for tasks that have the token."""
+        with self._lock:
+            self._tokens.pop(job, None)
+            self._tokens[job] = token
+            if len(self._tokens) > TOKENS_KEPT:
+                del self._tokens[next(iter(self._tokens))]
+
+    def takes(self, job: JobId, token: str) -> bool:
+        """See `PartitionSource`. True for a job that has nothing here."""
+        return hmac.compare_digest(self._tokens.get(job, token).encode(), token.encode())
 
     def register(self, attempt: AttemptId, partition: ResultPartition) -> None:
         """Consumers may read it from now on; it is removed when all have finished."""

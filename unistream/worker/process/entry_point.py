@@ -61,7 +61,7 @@ def run_task_manager(spec: TaskManagerSpec) -> int:
     apply_limits(config, spec.slots)
     refuse_breakpoints()
     with AwakeClock() as clock:
-        manager = TaskManager(spec, worker_ports(spec, default_services(clock)))
+        manager = TaskManager(spec, worker_ports(spec, default_services(clock, credentials=spec.credentials)))
         return _code(_live(manager, (signal.SIGTERM,)))
 
 
@@ -90,7 +90,11 @@ def run_standalone(
     apply_limits(config, spec.slots)
     refuse_breakpoints()
     with AwakeClock() as clock:
-        own = replace(default_services(clock, secret_for), on_silence=on_silence, on_registered=on_registered)
+        own = replace(
+            default_services(clock, secret_for, spec.credentials),
+            on_silence=on_silence,
+            on_registered=on_registered,
+        )
         return _standalone(spec, new_id, own, leaders)
 
 

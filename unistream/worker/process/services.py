@@ -10,13 +10,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from unistream.base import config as options
 from unistream.base.clock import Clock, SystemClock
 from unistream.base.config import Configuration
 from unistream.base.crash_points import crash_points, no_crash
 from unistream.base.machine import resident_bytes, usable_cores, usable_memory_bytes
+from unistream.model.credentials import Credentials
 from unistream.model.messages import Answer, FetchArtifact, RegisterTaskManager
 from unistream.model.resources import MachineResources
 from unistream.port.host import TaskManagerSpec
@@ -36,12 +37,32 @@ COMMIT_THREADS: Final = 16  # a table that hangs must not delay the others
 _log = logging.getLogger(__name__)
 
 
+class WorkerPlace(NamedTuple):
+    """Where a worker listens, and by which name or address others reach it. `ports`: of which it takes the
+    first free one; none: no other host reaches it."""
+
+    bind: str
+    host: str
+    ports: tuple[int, ...]
+
+
+def place_of(spec: TaskManagerSpec) -> WorkerPlace:
+    """The place of the worker that `spec` describes. Raises ConfigError: there is no such host."""
+    config = Configuration(spec.config)
+    from unistream.net.address import own_address_to
+
+    if spec.credentials is None:
+        return WorkerPlace(config.get(options.JOBMANAGER_BIND), "", ())
+    host = config.find(options.WORKER_HOST) or own_address_to(spec.master)
+    return WorkerPlace(config.find(options.WORKER_BIND) or host, host, config.get(options.WORKER_PORTS))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """The adapters that workers use.
 
     Attributes:
-        server: (bind host, control handler, partitions) -> a listening server.
+        server: (place, control handler, partitions) -> a listening server.
         control_client: Flight location -> requests to it.
         data_client: Configuration -> streams from other processes.
         state_writer, state_reader: fsspec URL of a snapshot's directory -> its files.
@@ -51,7 +72,7 @@ class Services:
         on_registered: Called when it has: with the worker as it is registered.
     """
 
-    server: Callable[[str, ControlHandler, PartitionSource], Server]
+    server: Callable[[WorkerPlace, ControlHandler, PartitionSource], Server]
     control_client: Callable[[str], ControlClient]
     data_client: Callable[[Configuration], DataClient]
     state_writer: Callable[[str], StateWriter]
@@ -64,10 +85,17 @@ class Services:
 
 
 def default_services(
-    clock: Clock | None = None, secret_for: Callable[[str], str | None] | None = None
+    clock: Clock | None = None,
+    secret_for: Callable[[str], str | None] | None = None,
+    credentials: Credentials | None = None,
 ) -> Services:
-    """Arrow Flight and fsspec. `clock`: of timeouts; None: the system's. `secret_for`: what is presented to
-    the master at an address; None: nothing, over a socket that nobody else reaches.
+    """Arrow Flight and fsspec.
+
+    Args:
+        clock: Of timeouts; None: the system's.
+        secret_for: What is presented to the master at an address; None: nothing, over a socket that nobody
+            else reaches.
+        credentials: What this worker shows to processes on other hosts; None: all are on this one.
 
     Raises:
         ConfigError: crash points are enabled outside of a test.
@@ -79,11 +107,22 @@ def default_services(
     clock = clock or SystemClock()
     return Services(
         clock=clock,
-        server=lambda host, control, partitions: FlightServer(host, control=control, partitions=partitions),
-        control_client=lambda address: FlightControlClient(
-            address, secret=None if secret_for is None else partial(secret_for, address)
+        server=lambda place, control, partitions: FlightServer(
+            place.bind,
+            control=control,
+            partitions=partitions,
+            ports=place.ports,
+            credentials=credentials,
+            host=place.host,
         ),
-        data_client=lambda config: FlightDataClient(config.get(options.PARTITION_REQUEST_TIMEOUT), clock),
+        control_client=lambda address: FlightControlClient(
+            address,
+            secret=None if secret_for is None else partial(secret_for, address),
+            credentials=credentials,
+        ),
+        data_client=lambda config: FlightDataClient(
+            config.get(options.PARTITION_REQUEST_TIMEOUT), clock, credentials
+        ),
         state_writer=FsStateWriter,
         state_reader=FsStateReader,
         crash_point=crash_points(os.environ),
@@ -108,9 +147,7 @@ def worker_ports(spec: TaskManagerSpec, services: Services) -> WorkerPorts:
         resident_bytes=resident_bytes,
         clock=clock,
         exit=exit_,
-        server=lambda control, partitions: services.server(
-            config.get(options.JOBMANAGER_BIND), control, partitions
-        ),
+        server=partial(services.server, place_of(spec)),
         data=services.data_client(config),
         master=_master_connection(spec, config, services, exit_, fetching),
         stores=WorkerStores(

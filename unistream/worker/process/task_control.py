@@ -80,6 +80,7 @@ class TaskControl:
         refusal = self._slots.refusal(deployment.allocation, attempt.job)
         if refusal is not None:
             return msg.Refused(reason=refusal)
+        self._partitions.expect(attempt.job, deployment.exchange.reveal())
         task = self._new_task(deployment)
         if not self._tasks.add(task):
             known = self._tasks.is_known(attempt)

@@ -22,6 +22,7 @@ from unistream.core.memory import memory_plan, slot_profile
 from unistream.model import messages as msg
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_for_task_manager, decode_to_task_manager, encode
+from unistream.model.credentials import JOB_MANAGER
 from unistream.model.deployment import TaskDeployment
 from unistream.port.host import TaskManagerSpec
 from unistream.port.transport import Server
@@ -166,8 +167,11 @@ class TaskManager:
             client.close()
         return all(ended)
 
-    def handle(self, request: bytes) -> bytes:
-        """`port.transport.ControlHandler`. Every message may arrive twice."""
+    def handle(self, request: bytes, caller: str = "", /) -> bytes:
+        """`port.transport.ControlHandler`. Every message may arrive twice. Other workers have nothing to
+        say here."""
+        if caller not in ("", JOB_MANAGER):
+            return encode(msg.Refused(reason=f"{caller} is not the JobManager of {self._spec.id}"))
         message = decode_for_task_manager(request)
         if isinstance(message, msg.Bundle):
             return encode(answer_each(message, lambda one: self._answer(decode_to_task_manager(one))))

@@ -229,7 +229,7 @@ def _gate(
     if in_files:
         _log.info("event=host_local_input channels=%d reader=%r", in_files, reader)
     memory = network.memory.gate(reader, remote) if remote else None
-    streams = network.data_client.gate() if remote else None
+    streams = network.data_client.gate(deployment.exchange.reveal()) if remote else None
     channels: list[exchange.InputChannel] = []
     for descriptor, partitions in zip(gate.channels, found, strict=True):
         if partitions is not None:

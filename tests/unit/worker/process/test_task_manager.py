@@ -130,7 +130,7 @@ class Master:
         self.fetched = 0
         self.server = FlightServer("127.0.0.1", control=self._handle, partitions=None)
 
-    def _handle(self, request: bytes) -> bytes:
+    def _handle(self, request: bytes, caller: str = "", /) -> bytes:
         return encode(self._answer(decode_single(request)))
 
     def _answer(self, message: ToJobManager) -> Answer:
@@ -437,7 +437,7 @@ def test_reports_to_a_master_that_is_lost_hold_nobody_up(cluster: Cluster) -> No
 
 
 def test_a_master_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    server = FlightServer("127.0.0.1", control=lambda request: request, partitions=None)
+    server = FlightServer("127.0.0.1", control=lambda request, _caller="": request, partitions=None)
     address = server.address
     server.close()
     config = {"heartbeat.timeout": "200 ms"}
