@@ -43,6 +43,7 @@ const TOKEN: TokenShown = {
   expiresMs: NOW_MS + 86_400_000 * 90,
   revokedMs: null,
   usedMs: NOW_MS - 3_600_000,
+  usesLeft: null,
 };
 
 /** In each state, with names that nobody expects. */

@@ -63,8 +63,8 @@ Join = Annotated[
     typer.Option(
         "--join",
         metavar="TOKEN",
-        help="Join a cluster on other hosts, with a token of 'unistream cluster token'; @PATH: the first line "
-        "of a file. Needed once for each host and user.",
+        help="Join a cluster on other hosts, with a token of 'unistream cluster token'; @PATH: the first "
+        "line of a file. Needed once for each host and user.",
     ),
 ]
 

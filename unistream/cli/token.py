@@ -88,6 +88,8 @@ def listed(tokens: list[TokenShown], now_ms: int) -> Grid:
 def _state(token: TokenShown, now_ms: int) -> str | tuple[str, str]:
     if token.revoked_ms is not None:
         return "revoked"
+    if token.uses_left == 0:
+        return "used up"
     if token.expires_ms is None:
         return "for ever"
     if token.expires_ms <= now_ms:

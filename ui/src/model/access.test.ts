@@ -10,6 +10,12 @@ describe("what a scope lets somebody do", () => {
     },
   );
 
+  test("a host may join, and nobody else", () => {
+    expect(SCOPES.some((scope) => allows(scope, "join") || allows("join", scope))).toBe(false);
+    expect(allows("join", "join")).toBe(true);
+    expect(meaningOf("join")).toContain("nothing else");
+  });
+
   test("each is described as more than the one before it", () => {
     expect(new Set(SCOPES.map(meaningOf)).size).toBe(SCOPES.length);
     expect(SCOPES.slice(1).every((scope) => meaningOf(scope).startsWith("also "))).toBe(true);

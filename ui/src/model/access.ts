@@ -1,10 +1,12 @@
 import type { Features, IdentityShown } from "../api/schema";
 
-/** What a holder of a token may do; each holds the ones before it. */
+/** What a person with a token may do; each holds the ones before it. */
 export const SCOPES = ["read", "operate", "submit", "admin"] as const;
-export type Scope = (typeof SCOPES)[number];
+/** Those of people, and that of a host, which holds no other and is held by none. */
+export type Scope = (typeof SCOPES)[number] | "join";
 
 export function allows(scope: Scope, needed: Scope): boolean {
+  if (scope === "join" || needed === "join") return scope === needed;
   return SCOPES.indexOf(scope) >= SCOPES.indexOf(needed);
 }
 
@@ -19,6 +21,8 @@ export function meaningOf(scope: Scope): string {
       return "also submits jobs, which run code of their own as the owner of the cluster";
     case "admin":
       return "also makes and revokes tokens, and ends the cluster";
+    case "join":
+      return "lets the workers of a host join, and does nothing else";
   }
 }
 

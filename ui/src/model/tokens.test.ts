@@ -14,7 +14,7 @@ import {
 const NOW = 1_000_000;
 
 function token(name: string, more: Partial<TokenShown> = {}): TokenShown {
-  const times = { createdMs: 1, expiresMs: null, revokedMs: null, usedMs: null };
+  const times = { createdMs: 1, expiresMs: null, revokedMs: null, usedMs: null, usesLeft: null };
   return { id: "3f9c0d12ab45", name, scope: "read", ...times, ...more };
 }
 
@@ -23,6 +23,8 @@ describe("tokens in a list", () => {
     ["without an end", {}, NOW, { is: "taken", untilMs: null }],
     ["with an end", { expiresMs: NOW + 1 }, NOW, { is: "taken", untilMs: NOW + 1 }],
     ["at its end", { expiresMs: NOW }, NOW, { is: "expired", atMs: NOW }],
+    ["used as often as it may be", { usesLeft: 0 }, NOW, { is: "used up" }],
+    ["to be used once more", { usesLeft: 1 }, NOW, { is: "taken", untilMs: null }],
     ["revoked", { revokedMs: 5 }, NOW, { is: "revoked", atMs: 5 }],
     ["revoked, and over", { revokedMs: 5, expiresMs: 7 }, NOW, { is: "revoked", atMs: 5 }],
     ["by a cluster that has not said the time", { expiresMs: 7 }, null, { is: "taken", untilMs: 7 }],

@@ -19,12 +19,14 @@ export const FIRST_SCOPE: Scope = SCOPES[0];
 /** Of a token; `untilMs`: it is taken until then, null: for ever. */
 export type TokenState =
   | { readonly is: "taken"; readonly untilMs: number | null }
+  | { readonly is: "used up" }
   | { readonly is: "expired"; readonly atMs: number }
   | { readonly is: "revoked"; readonly atMs: number };
 
 /** `nowMs`: by the clock of the cluster; null: it has not said. */
-export function stateOf({ expiresMs, revokedMs }: TokenShown, nowMs: number | null): TokenState {
+export function stateOf({ expiresMs, revokedMs, usesLeft }: TokenShown, nowMs: number | null): TokenState {
   if (revokedMs !== null) return { is: "revoked", atMs: revokedMs };
+  if (usesLeft === 0) return { is: "used up" };
   if (expiresMs !== null && nowMs !== null && expiresMs <= nowMs) return { is: "expired", atMs: expiresMs };
   return { is: "taken", untilMs: expiresMs };
 }
@@ -33,6 +35,7 @@ export function toneOfToken({ is }: TokenState): Tone {
   switch (is) {
     case "taken":
       return "good";
+    case "used up":
     case "expired":
     case "revoked":
       return "quiet";

@@ -33,7 +33,7 @@ function Asked({ made }: { made: (token: NewToken) => void }) {
     setWrong(null);
     try {
       const lastsMs = DURATIONS.find(([one]) => one === lasts)?.[1] ?? null;
-      made(await makeToken({ name: name.trim(), scope, lastsMs }));
+      made(await makeToken({ name: name.trim(), scope, lastsMs, uses: null }));
     } catch (error) {
       setWrong(
         said(error, "If it was made all the same, it is in the list: revoke it, nobody knows its text."),

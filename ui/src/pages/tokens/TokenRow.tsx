@@ -60,6 +60,8 @@ function When({ state }: { state: TokenState }) {
           until <Time ms={state.untilMs} />
         </>
       );
+    case "used up":
+      return null;
     case "expired":
     case "revoked":
       return <Time ms={state.atMs} />;
