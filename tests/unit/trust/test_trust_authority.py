@@ -150,7 +150,7 @@ def test_a_key_of_another_authority_is_refused() -> None:
         Authority(msgspec.structs.replace(one, key=Secret("no key")))
 
 
-def test_several_roots_are_told_apart() -> None:
+def test_several_roots_are_divided() -> None:
     both = authority().roots + other_authority().roots
     assert [fingerprint_of(one) for one in split(both)] == [
         authority().fingerprint,
