@@ -151,7 +151,7 @@ def new_authority(cluster: str, now_ms: int) -> AuthorityRecord:
     key, now = ec.generate_private_key(ec.SECP256R1()), _moment(now_ms)
     names = [f"unistream cluster {cluster}"[:64]]
     builder = _begun(key.public_key(), names, None, now, now + AUTHORITY_LASTS)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=1), critical=True)
     own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     builder = builder.add_extension(own, critical=False).add_extension(_signs_only(), critical=True)
     certificate = builder.sign(key, hashes.SHA256())

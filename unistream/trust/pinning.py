@@ -22,7 +22,9 @@ _lock: Final = threading.Lock()
 
 
 def pinned_roots(host: str, port: int, fingerprint: str, within_s: float) -> str:
-    """The authorities that the server shows, PEM, of which the first has the fingerprint. Asked once.
+    """The authority with the fingerprint, PEM, which the server shows among its own. Asked once.
+
+    The others are not believed: who sits in between can show that one, which everybody has, with one of his.
 
     Raises:
         ConfigError: it shows others.
@@ -32,8 +34,9 @@ def pinned_roots(host: str, port: int, fingerprint: str, within_s: float) -> str
     with _lock:
         if key in _found:
             return _found[key]
-    roots = _asked(host, port, within_s)
-    if fingerprint not in {fingerprint_of(one) for one in split(roots)}:
+    shown = split(_asked(host, port, within_s))
+    roots = next((one for one in shown if fingerprint_of(one) == fingerprint), "")
+    if not roots:
         raise ConfigError(
             f"https://{host}:{port} is not the cluster of this token: its certificates are signed by another "
             "authority; look whether the address is right, and take a token of that cluster"

@@ -153,7 +153,10 @@ def answered(body: str, status: str = "200 OK") -> bytes:
 def test_the_authority_with_the_fingerprint_is_believed() -> None:
     server = TlsServer(rest(), answered(authority().roots))
     try:
-        assert pinned_roots("127.0.0.1", server.port, authority().fingerprint, 30) == authority().roots
+        assert (
+            pinned_roots("127.0.0.1", server.port, authority().fingerprint, 30).strip()
+            == authority().roots.strip()
+        )
     finally:
         server.close()
     assert pinned_roots("127.0.0.1", server.port, authority().fingerprint, 30), "it is asked once"
@@ -174,6 +177,20 @@ def test_any_other_is_not(answer: bytes, why: str) -> None:
             pinned_roots("127.0.0.1", server.port, authority().fingerprint, 30)
     finally:
         server.close()
+
+
+def test_what_is_shown_with_it_is_not_believed() -> None:
+    """Who sits between a client and its cluster has the cluster's authority, too: it is no secret."""
+    own = server_context(other_authority().issue("", now_ms=NOW_MS, lasts_ms=DAY_MS, hosts=["127.0.0.1"]))
+    for both in (other_authority().roots + authority().roots, authority().roots + other_authority().roots):
+        between = TlsServer(own, answered(both))
+        try:
+            roots = pinned_roots("127.0.0.1", between.port, authority().fingerprint, 30)
+            assert roots.strip() == authority().roots.strip()
+            with pytest.raises(ssl.SSLCertVerificationError):
+                shown(between.port, client_context(roots))
+        finally:
+            between.close()
 
 
 def test_what_speaks_something_else_is_an_error_of_the_connection() -> None:
