@@ -97,6 +97,18 @@ class TokenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     uses: int | None = None
 
 
+class RotationBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The cluster gets another authority. `keep_ms`: how long what the former one has issued is believed."""
+
+    keep_ms: int
+
+
+class RotationAnswer(msgspec.Struct, frozen=True):
+    """The SHA-256 of the new authority's certificate, in hex."""
+
+    fingerprint: str
+
+
 class JoinBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """A host that joins. `request`: for a certificate, PEM; `host`: its name, for people; `clock_ms`: its
     time."""

@@ -1,6 +1,7 @@
 """Certificates over REST.
 
 GET    /unistream/certificates/authorities    whose certificates the cluster's servers show, PEM: no secret
+POST   /unistream/certificates/rotation       the cluster gets another authority
 POST   /unistream/workers                     a certificate for the process of a worker on another host, for a
                                               join token, of which that is one use
 """
@@ -15,13 +16,14 @@ from starlette.concurrency import run_in_threadpool
 
 from unistream.base.clock import Clock
 from unistream.base.errors import ConfigError, NotFound
-from unistream.model.access import JoinAnswer, JoinBody, process_name
+from unistream.model.access import JoinAnswer, JoinBody, RotationAnswer, RotationBody, process_name
 from unistream.model.credentials import Credentials
 from unistream.model.time_range import time_text
 from unistream.rest.access import AccessControl
 from unistream.rest.answers import json_answer
 from unistream.rest.authorized import identity_of
 from unistream.rest.requests import body_of
+from unistream.trust.authority import Authority
 
 PEM: Final = "application/x-pem-file"
 SUFFIX_BYTES: Final = 6
@@ -39,6 +41,9 @@ class Issuer(Protocol):
         """Credentials, without their key, for a worker's process of that name; None: this cluster has no
         workers on other hosts. `request`: PEM. Raises ConfigError: that is none."""
 
+    def rotate(self, keep_ms: int) -> Authority:
+        """Another authority, from now on. Raises ConfigError: this cluster has none."""
+
 
 class NoIssuer:
     """The authority of a cluster whose servers all listen on loopback addresses: none."""
@@ -47,6 +52,9 @@ class NoIssuer:
 
     def join(self, request: str, name: str) -> Credentials | None:
         return None
+
+    def rotate(self, keep_ms: int) -> Authority:
+        raise ConfigError("this cluster has no certificates: all its servers listen on loopback addresses")
 
 
 NO_ISSUER: Final = NoIssuer()
@@ -63,6 +71,7 @@ class CertificatesApi:
 
     def routes(self, router: APIRouter) -> None:
         router.get("/unistream/certificates/authorities")(self.authorities)
+        router.post("/unistream/certificates/rotation")(self.rotate)
         router.post("/unistream/workers")(self.join)
 
     def authorities(self) -> Response:
@@ -71,6 +80,13 @@ class CertificatesApi:
         if not roots:
             raise NotFound("this cluster has no certificates: all its servers listen on loopback addresses")
         return Response(roots, media_type=PEM)
+
+    async def rotate(self, request: Request) -> Response:
+        body = await body_of(request, RotationBody)
+        if body.keep_ms < 0:
+            raise ConfigError("former certificates are believed for some time: give a duration of 0 or more")
+        made = await run_in_threadpool(self._issuer.rotate, body.keep_ms)
+        return json_answer(RotationAnswer(made.fingerprint))
 
     async def join(self, request: Request) -> Response:
         body = await body_of(request, JoinBody)

@@ -165,6 +165,9 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "POST /unistream/tokens": Operation(access.NewToken, access.TokenBody, 201, needs=Scope.ADMIN),
     "DELETE /unistream/tokens/{id_}": Operation(access.TokenShown, needs=Scope.ADMIN),
     "GET /unistream/certificates/authorities": Operation(str, media=PEM, needs=None),
+    "POST /unistream/certificates/rotation": Operation(
+        access.RotationAnswer, access.RotationBody, needs=Scope.ADMIN
+    ),
     "POST /unistream/workers": Operation(access.JoinAnswer, access.JoinBody, 201, needs=Scope.JOIN),
     "GET /unistream/audit": Operation(
         audit.AuditPage, query=(("limit", "integer"),), needs=Scope.ADMIN, quiet=True

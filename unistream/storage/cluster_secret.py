@@ -15,7 +15,7 @@ import msgspec
 from fsspec import AbstractFileSystem
 
 from unistream.base.errors import ConfigError, CorruptSnapshot
-from unistream.storage.kept_once import FOLDER, kept_once
+from unistream.storage.kept_once import FOLDER, kept_once, replace_kept
 from unistream.storage.location import open_location
 from unistream.trust.authority import Authority, AuthorityRecord, new_authority
 from unistream.trust.seals import SealKey
@@ -93,6 +93,20 @@ def cluster_authority(
             f"{_url(root_url, AUTHORITY, fs)} is no authority of a cluster ({error}); put the right one "
             "back, or remove it: then all hosts join again"
         ) from error
+
+
+def replace_authority(
+    root_url: str,
+    record: AuthorityRecord,
+    *,
+    key: SealKey | None = None,
+    fs: AbstractFileSystem | None = None,
+) -> Authority:
+    """The authority of a cluster from now on; for its leader alone. Raises OutcomeUnknown: see
+    `replace_kept`."""
+    made = Authority(record)
+    replace_kept(root_url, AUTHORITY, msgspec.json.encode(record), key=key, fs=fs)
+    return made
 
 
 def _url(root_url: str, name: str, fs: AbstractFileSystem | None) -> str:

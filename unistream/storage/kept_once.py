@@ -60,6 +60,27 @@ def kept_once(
         raise OutcomeUnknown(f"{target.url} may or may not have been written: {error}") from error
 
 
+def replace_kept(
+    root_url: str,
+    name: str,
+    content: bytes,
+    *,
+    key: SealKey | None = None,
+    fs: AbstractFileSystem | None = None,
+) -> None:
+    """Replaces what `kept_once` has made; for the leader alone.
+
+    Raises:
+        OutcomeUnknown: it may or may not have been replaced.
+    """
+    target = open_location(root_url, fs).below(FOLDER, name)
+    written = content if key is None else key.sealed(content, name)
+    try:
+        target.fs.pipe_file(target.path, written, mode="overwrite")
+    except OSError as error:
+        raise OutcomeUnknown(f"{target.url} may or may not have been written: {error}") from error
+
+
 def _opened(target: Location, name: str, key: SealKey | None) -> bytes:
     content = target.read()
     if not is_sealed(content):

@@ -26,11 +26,27 @@ CLOCKS_DIFFER: Final = datetime.timedelta(hours=1)
 """A certificate begins this long before it is made: the clocks of two hosts are never the same."""
 
 
+class FormerAuthority(msgspec.Struct, frozen=True, kw_only=True):
+    """An authority that signs nothing any more. `until_ms`: its certificates are believed until then."""
+
+    certificate: str
+    until_ms: int
+
+
 class AuthorityRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """An authority as it is kept. `certificate`, `key`: PEM."""
+    """An authority as it is kept.
+
+    Attributes:
+        certificate, key: PEM.
+        by_former: The same key certified by the authority before it, for processes that know that one alone;
+            "": it is the first.
+        former: Those before it, the newest first.
+    """
 
     certificate: str
     key: Secret
+    by_former: str = ""
+    former: tuple[FormerAuthority, ...] = ()
 
 
 class Authority:
@@ -53,12 +69,17 @@ class Authority:
         if not isinstance(key, EllipticCurvePrivateKey) or key.public_key() != self._certificate.public_key():
             raise CorruptSnapshot("the key of this authority is not that of its certificate")
         self._key = key
-        self.roots = record.certificate
+        self.record = record
 
     @property
     def fingerprint(self) -> str:
         """See `fingerprint_of`."""
-        return fingerprint_of(self.roots)
+        return fingerprint_of(self.record.certificate)
+
+    def roots(self, now_ms: int) -> str:
+        """What a process has to know to verify others, PEM: this authority, then former ones."""
+        former = [one.certificate for one in self.record.former if one.until_ms > now_ms]
+        return "".join([self.record.certificate, *former])
 
     def issue(
         self,
@@ -81,7 +102,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         names = [*([certified_name(name)] if name else []), *hosts]
         certificate = self._signed(key.public_key(), names, now_ms, lasts_ms)
-        return self._credentials(name or names[0], certificate, pem_of(key))
+        return self._credentials(name or names[0], certificate, pem_of(key), now_ms)
 
     def sign(self, request: str, name: str, *, now_ms: int, lasts_ms: int) -> Credentials:
         """A certificate for a key that only its owner has. Nothing but the key is taken from the request.
@@ -109,16 +130,31 @@ class Authority:
             raise ConfigError(f"this is no request for a certificate: {error}") from error
         if not is_own or not isinstance(key, EllipticCurvePublicKey) or not isinstance(key.curve, SECP256R1):
             raise ConfigError("a request for a certificate has a key on P-256, with which it is signed")
-        return self._credentials(name, self._signed(key, [certified_name(name)], now_ms, lasts_ms), "")
+        certificate = self._signed(key, [certified_name(name)], now_ms, lasts_ms)
+        return self._credentials(name, certificate, "", now_ms)
 
-    def _credentials(self, name: str, certificate: x509.Certificate, key: str) -> Credentials:
+    def certify(self, other: AuthorityRecord, now_ms: int) -> str:
+        """A certificate of this authority for the key of its successor, PEM."""
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        root = x509.load_pem_x509_certificate(other.certificate.encode())
+        until = min(root.not_valid_after_utc, self._certificate.not_valid_after_utc)
+        builder = _begun(root.public_key(), self._certificate.subject, _moment(now_ms), until)
+        builder = builder.subject_name(root.subject)
+        builder = _may_sign(builder, root.public_key(), path_length=0)
+        builder = builder.add_extension(self._own_key_id(), critical=False)
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+
+    def _credentials(self, name: str, certificate: x509.Certificate, key: str, now_ms: int) -> Credentials:
         from cryptography.hazmat.primitives.serialization import Encoding
 
         return Credentials(
             name=name,
-            certificate=certificate.public_bytes(Encoding.PEM).decode(),
+            certificate=certificate.public_bytes(Encoding.PEM).decode() + self.record.by_former,
             key=Secret(key),
-            roots=self.roots,
+            roots=self.roots(now_ms),
             until_ms=int(certificate.not_valid_after_utc.timestamp() * 1000),
         )
 
@@ -129,16 +165,38 @@ class Authority:
 
         now = _moment(now_ms)
         until = min(now + datetime.timedelta(milliseconds=lasts_ms), self._certificate.not_valid_after_utc)
-        builder = _begun(key, [], self._certificate.subject, now, until)
+        builder = _begun(key, self._certificate.subject, now, until).subject_name(x509.Name([]))
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(
             x509.SubjectAlternativeName([_alternative(one) for one in names]), critical=True
         )
-        own = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._certificate.public_key())  # type: ignore[arg-type]
-        builder = builder.add_extension(own, critical=False)
+        builder = builder.add_extension(self._own_key_id(), critical=False)
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         return builder.sign(self._key, hashes.SHA256())
+
+    def _own_key_id(self) -> x509.AuthorityKeyIdentifier:
+        from cryptography import x509
+
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+
+
+def rotated(authority: Authority, cluster: str, *, now_ms: int, keep_ms: int) -> AuthorityRecord:
+    """The next authority of a cluster. Processes that know the former one alone believe what it issues, since
+    that has certified its key.
+
+    Args:
+        authority: The former one.
+        cluster: As for `new_authority`.
+        now_ms: The time.
+        keep_ms: For how long certificates of the former one are believed by processes that start from now on.
+    """
+    made, before = new_authority(cluster, now_ms), authority.record
+    former = (
+        FormerAuthority(certificate=before.certificate, until_ms=now_ms + keep_ms),
+        *(one for one in before.former if one.until_ms > now_ms),
+    )
+    return msgspec.structs.replace(made, by_former=authority.certify(made, now_ms), former=former)
 
 
 def new_authority(cluster: str, now_ms: int) -> AuthorityRecord:
@@ -147,14 +205,14 @@ def new_authority(cluster: str, now_ms: int) -> AuthorityRecord:
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import Encoding
+    from cryptography.x509.oid import NameOID
 
     key, now = ec.generate_private_key(ec.SECP256R1()), _moment(now_ms)
-    names = [f"unistream cluster {cluster}"[:64]]
-    builder = _begun(key.public_key(), names, None, now, now + AUTHORITY_LASTS)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=1), critical=True)
-    own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    builder = builder.add_extension(own, critical=False).add_extension(_signs_only(), critical=True)
-    certificate = builder.sign(key, hashes.SHA256())
+    own = x509.SubjectKeyIdentifier.from_public_key(key.public_key()).digest.hex()[:8]
+    name = f"unistream cluster {cluster[:30]} {own}"  # another one each time: verifiers look for it by name
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = _begun(key.public_key(), subject, now, now + AUTHORITY_LASTS).subject_name(subject)
+    certificate = _may_sign(builder, key.public_key(), path_length=1).sign(key, hashes.SHA256())
     return AuthorityRecord(
         certificate=certificate.public_bytes(Encoding.PEM).decode(), key=Secret(pem_of(key))
     )
@@ -185,26 +243,29 @@ def pem_of(key: EllipticCurvePrivateKey) -> str:
 
 
 def _begun(
-    key: object,
-    common_name: list[str],
-    issuer: x509.Name | None,
-    now: datetime.datetime,
-    until: datetime.datetime,
+    key: object, issuer: x509.Name, now: datetime.datetime, until: datetime.datetime
 ) -> x509.CertificateBuilder:
-    """What all certificates have. `issuer`: None: it is its own."""
+    """What all certificates have but whom they are for."""
     from cryptography import x509
-    from cryptography.x509.oid import NameOID
 
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in common_name])
     return (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject if issuer is None else issuer)
+        .issuer_name(issuer)
         .public_key(key)  # type: ignore[arg-type]  # one of an elliptic curve
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCKS_DIFFER)
         .not_valid_after(until)
     )
+
+
+def _may_sign(builder: x509.CertificateBuilder, key: object, *, path_length: int) -> x509.CertificateBuilder:
+    """Makes it the certificate of an authority. `path_length`: how many authorities may be below it."""
+    from cryptography import x509
+
+    limits = x509.BasicConstraints(ca=True, path_length=path_length)
+    own = x509.SubjectKeyIdentifier.from_public_key(key)  # type: ignore[arg-type]
+    builder = builder.add_extension(limits, critical=True).add_extension(own, critical=False)
+    return builder.add_extension(_signs_only(), critical=True)
 
 
 def _signs_only() -> x509.KeyUsage:

@@ -21,21 +21,25 @@ def server_context(credentials: Credentials) -> ssl.SSLContext:
     return context
 
 
-def renewed_context(issue: Callable[[], Credentials], clock: Clock, renew_ms: int) -> ssl.SSLContext:
+def renewed_context(
+    issue: Callable[[], Credentials], clock: Clock, renew_ms: int, issuer: Callable[[], str] = str
+) -> ssl.SSLContext:
     """A server whose certificate is replaced while it runs.
 
     Args:
         issue: Makes credentials that last now.
         clock: Says when they are replaced.
         renew_ms: For how long they are shown; a handshake after that shows new ones, as do all later ones.
+        issuer: Says who issues them; if it says something else than before, they are replaced at once.
     """
     lock, outer = threading.Lock(), server_context(issue())
-    current, until_ms = outer, clock.wall_ms() + renew_ms
+    current, until_ms, by = outer, clock.wall_ms() + renew_ms, issuer()
 
     def on_hello(connection: ssl.SSLObject, _name: str, _context: ssl.SSLContext) -> None:
-        nonlocal current, until_ms
+        nonlocal current, until_ms, by
         with lock:
-            if clock.wall_ms() >= until_ms:
+            if clock.wall_ms() >= until_ms or issuer() != by:
+                by = issuer()
                 current, until_ms = server_context(issue()), clock.wall_ms() + renew_ms
             connection.context = current
 

@@ -22,6 +22,7 @@ from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.store import TokenStore
 from unistream.model.access import Scope, process_name
 from unistream.model.credentials import Credentials
+from unistream.trust.authority import Authority, rotated
 from unistream.trust.requests import new_request
 
 NOT_FOR_JOINING = [scope for scope in Scope if scope is not Scope.JOIN]
@@ -31,13 +32,16 @@ class SigningIssuer:
     """The authority of a cluster that takes workers of other hosts, or of none."""
 
     def __init__(self, *, takes_workers: bool = True) -> None:
-        self.roots = authority().roots
+        self.roots = authority().roots(NOW_MS)
         self._takes_workers = takes_workers
 
     def join(self, request: str, name: str) -> Credentials | None:
         if not self._takes_workers:
             return None
         return authority().sign(request, name, now_ms=NOW_MS, lasts_ms=DAY_MS)
+
+    def rotate(self, keep_ms: int) -> Authority:
+        return Authority(rotated(authority(), "c", now_ms=NOW_MS, keep_ms=keep_ms))
 
 
 @pytest.fixture
@@ -81,7 +85,7 @@ def test_a_host_gets_a_certificate_and_where_to_register(serve: Callable[..., Ap
     assert answer.status_code == 201, answer.text
     made = answer.json()
     assert made["name"].startswith("tm-node-7-")
-    assert made["roots"] == authority().roots
+    assert made["roots"] == authority().roots(NOW_MS)
     assert made["control"] == api.cluster.dispatcher.control_address
     assert "BEGIN CERTIFICATE" in made["certificate"]
     assert "PRIVATE KEY" not in answer.text
@@ -97,7 +101,7 @@ def test_anybody_may_ask_for_the_authorities(serve: Callable[..., Api]) -> None:
     api = serve()
     with httpx.Client(base_url=api.server.url, trust_env=False, timeout=WAIT_S) as anybody:
         answer = anybody.get("/v1/unistream/certificates/authorities")
-    assert (answer.status_code, answer.text) == (200, authority().roots)
+    assert (answer.status_code, answer.text) == (200, authority().roots(NOW_MS))
 
 
 def test_a_token_is_taken_as_often_as_it_says(serve: Callable[..., Api]) -> None:

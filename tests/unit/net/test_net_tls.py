@@ -20,6 +20,7 @@ from unistream.model.messages import Ack, Heartbeat
 from unistream.net import wire
 from unistream.net.client import FlightControlClient
 from unistream.net.server import FlightServer
+from unistream.trust.authority import Authority, new_authority, rotated
 
 BEAT = Heartbeat(task_manager=TaskManagerId("tm-1"))
 CALL = flight.FlightCallOptions(timeout=WAIT_S)
@@ -85,14 +86,14 @@ REFUSED: list[tuple[str, Callable[[], Credentials]]] = [
 def test_a_certificate_that_does_not_count_is_refused(
     server: FlightServer, noted: NotedCalls, credentials: Callable[[], Credentials]
 ) -> None:
-    trusting = Credentials(**{**_fields(credentials()), "roots": authority().roots})
+    trusting = Credentials(**{**_fields(credentials()), "roots": authority().roots(NOW_MS)})
     with pytest.raises(UnistreamError):
         FlightControlClient(server.address, 5.0, credentials=trusting).call(BEAT)
     assert noted.got == []
 
 
 def test_a_client_believes_its_own_authority_alone(server: FlightServer, noted: NotedCalls) -> None:
-    doubting = Credentials(**{**_fields(issued("tm-1")), "roots": other_authority().roots})
+    doubting = Credentials(**{**_fields(issued("tm-1")), "roots": other_authority().roots(NOW_MS)})
     with pytest.raises(UnistreamError):
         FlightControlClient(server.address, 5.0, credentials=doubting).call(BEAT)
     assert noted.got == []
@@ -106,6 +107,23 @@ def test_a_certificate_that_names_no_process_may_call_nothing(
     with pytest.raises(UnistreamError, match="names no process"):
         FlightControlClient(server.address, credentials=rest).call(BEAT)
     assert noted.got == []
+
+
+@pytest.mark.parametrize("newer", ["server", "client", "both"])
+def test_processes_before_and_after_a_rotation_know_each_other(noted: NotedCalls, newer: str) -> None:
+    """Those before it know the former authority alone."""
+    former = Authority(new_authority("c", NOW_MS))
+    later = Authority(rotated(former, "c", now_ms=NOW_MS, keep_ms=DAY_MS))
+    of = {"server": former, "client": former, newer: later}
+    if newer == "both":
+        of = {"server": later, "client": later}
+    shown = of["server"].issue(JOB_MANAGER, now_ms=NOW_MS, lasts_ms=DAY_MS)
+    server = FlightServer("127.0.0.1", control=noted, partitions=None, unix=False, credentials=shown)
+    try:
+        own = of["client"].issue("tm-1", now_ms=NOW_MS, lasts_ms=DAY_MS)
+        assert FlightControlClient(server.address, credentials=own).call(BEAT) == Ack()
+    finally:
+        server.close()
 
 
 class Canary:
@@ -123,7 +141,7 @@ def test_who_shows_nothing_can_call_nothing(
     server: FlightServer, noted: NotedCalls, tmp_path: Path, scheme: str
 ) -> None:
     location = PeerAddress.parse(server.address).location.replace("grpc+tls", scheme)
-    tls = {"tls_root_certs": authority().roots, "override_hostname": certified_name(JOB_MANAGER)}
+    tls = {"tls_root_certs": authority().roots(NOW_MS), "override_hostname": certified_name(JOB_MANAGER)}
     canary = pickle.dumps(Canary(tmp_path / "was run"))
     command = flight.FlightDescriptor.for_command(canary)
     short = flight.FlightCallOptions(timeout=5)

@@ -73,7 +73,7 @@ def test_keys_do_not_lie_open_where_others_read() -> None:
     fs = MemoryFileSystem()
     made = cluster_authority("memory://cluster-sealed", cluster="c", now_ms=NOW_MS, key=KEY, fs=fs)
     assert is_sealed(fs.cat_file(f"/cluster-sealed/{FOLDER}/{AUTHORITY}"))
-    assert made.roots
+    assert made.roots(NOW_MS)
 
 
 def test_what_is_no_authority_is_not_replaced(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.support.authorities import DAY_MS, NOW_MS, authority, other_authority
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.secrets import HIDDEN, Secret
 from unistream.model.credentials import Credentials, PeerAddress, certified_name, name_in
-from unistream.trust.authority import Authority, fingerprint_of, new_authority
+from unistream.trust.authority import Authority, fingerprint_of, new_authority, rotated
 from unistream.trust.pinning import split
 from unistream.trust.requests import new_request
 
@@ -42,12 +42,12 @@ def is_accepted(credentials: Credentials, roots: str, name: str, days: float = 0
 def test_a_certificate_is_accepted_for_its_name_its_time_and_its_authority() -> None:
     made = authority().issue("tm-1", now_ms=NOW_MS, lasts_ms=DAY_MS)
     name = certified_name("tm-1")
-    assert is_accepted(made, authority().roots, name)
-    assert is_accepted(made, authority().roots, name, days=-1 / 30), "clocks differ"
-    assert not is_accepted(made, authority().roots, certified_name("tm-2"))
-    assert not is_accepted(made, other_authority().roots, name)
-    assert not is_accepted(made, authority().roots, name, days=1.01)
-    assert not is_accepted(made, authority().roots, name, days=-1)
+    assert is_accepted(made, authority().roots(NOW_MS), name)
+    assert is_accepted(made, authority().roots(NOW_MS), name, days=-1 / 30), "clocks differ"
+    assert not is_accepted(made, authority().roots(NOW_MS), certified_name("tm-2"))
+    assert not is_accepted(made, other_authority().roots(NOW_MS), name)
+    assert not is_accepted(made, authority().roots(NOW_MS), name, days=1.01)
+    assert not is_accepted(made, authority().roots(NOW_MS), name, days=-1)
     assert made.until_ms == pytest.approx(NOW_MS + DAY_MS, abs=1_000)
 
 
@@ -69,7 +69,7 @@ def test_what_is_issued_issues_nothing() -> None:
 
 def test_a_certificate_does_not_outlive_its_authority() -> None:
     made = authority().issue("tm-1", now_ms=NOW_MS, lasts_ms=100 * 365 * DAY_MS)
-    root = x509.load_pem_x509_certificate(authority().roots.encode())
+    root = x509.load_pem_x509_certificate(authority().roots(NOW_MS).encode())
     assert parsed(made).not_valid_after_utc == root.not_valid_after_utc
 
 
@@ -77,6 +77,58 @@ def test_a_key_is_shown_nowhere() -> None:
     made = authority().issue("tm-1", now_ms=NOW_MS, lasts_ms=DAY_MS)
     assert "PRIVATE KEY" not in repr(made)
     assert HIDDEN in repr(made)
+
+
+# --- another authority ----------------------------------------------------------------------------
+
+
+KEEP_MS = 30 * DAY_MS
+
+
+@pytest.fixture
+def former() -> Authority:
+    return Authority(new_authority("c", NOW_MS))
+
+
+@pytest.fixture
+def later(former: Authority) -> Authority:
+    return Authority(rotated(former, "c", now_ms=NOW_MS, keep_ms=KEEP_MS))
+
+
+def is_chain_accepted(credentials: Credentials, roots: str, name: str) -> bool:
+    leaf, *between = x509.load_pem_x509_certificates(credentials.certificate.encode())
+    store = Store(x509.load_pem_x509_certificates(roots.encode()))
+    verifier = PolicyBuilder().store(store).time(AT).build_server_verifier(x509.DNSName(name))
+    try:
+        verifier.verify(leaf, between)
+    except VerificationError:
+        return False
+    return True
+
+
+def test_a_new_authority_is_believed_by_who_knows_the_former_one(former: Authority, later: Authority) -> None:
+    made, name = later.issue("tm-1", now_ms=NOW_MS, lasts_ms=DAY_MS), certified_name("tm-1")
+    for roots in (former.roots(NOW_MS), later.record.certificate, later.roots(NOW_MS)):
+        assert is_chain_accepted(made, roots, name)
+    assert not is_chain_accepted(made, other_authority().roots(NOW_MS), name)
+
+
+def test_what_the_former_one_has_issued_is_believed_for_a_while(former: Authority, later: Authority) -> None:
+    made, name = former.issue("tm-1", now_ms=NOW_MS, lasts_ms=DAY_MS), certified_name("tm-1")
+    assert is_chain_accepted(made, later.roots(NOW_MS + KEEP_MS - 1), name)
+    assert not is_chain_accepted(made, later.roots(NOW_MS + KEEP_MS), name)
+
+
+def test_authorities_are_forgotten_in_time(later: Authority) -> None:
+    soon = Authority(rotated(later, "c", now_ms=NOW_MS + DAY_MS, keep_ms=KEEP_MS))
+    late = Authority(rotated(later, "c", now_ms=NOW_MS + 2 * KEEP_MS, keep_ms=KEEP_MS))
+    assert (len(split(soon.roots(NOW_MS + DAY_MS))), len(late.record.former)) == (3, 1)
+
+
+def test_a_rotated_authority_is_the_same_after_it_was_stored(later: Authority) -> None:
+    again = msgspec.json.decode(msgspec.json.encode(later.record), type=type(later.record))
+    assert again == later.record
+    assert HIDDEN in repr(later.record)
 
 
 # --- requests -------------------------------------------------------------------------------------
@@ -107,7 +159,7 @@ def test_of_a_request_nothing_but_the_key_counts() -> None:
 def test_the_key_of_a_request_fits_its_certificate() -> None:
     asked = new_request()
     made = authority().sign(asked.request, "tm-1", now_ms=NOW_MS, lasts_ms=DAY_MS)
-    assert is_accepted(made, authority().roots, certified_name("tm-1"))
+    assert is_accepted(made, authority().roots(NOW_MS), certified_name("tm-1"))
     assert "PRIVATE KEY" in asked.key.reveal()
     assert "PRIVATE KEY" not in asked.request
 
@@ -137,8 +189,8 @@ def test_what_is_no_request_is_not_signed(make: object) -> None:
 def test_an_authority_is_the_same_after_it_was_stored() -> None:
     record = new_authority("x" * 200, NOW_MS)
     again = Authority(msgspec.json.decode(msgspec.json.encode(record), type=type(record)))
-    assert again.roots == Authority(record).roots
-    assert fingerprint_of(again.roots) == again.fingerprint
+    assert again.roots(NOW_MS) == Authority(record).roots(NOW_MS)
+    assert fingerprint_of(again.roots(NOW_MS)) == again.fingerprint
     assert len(again.fingerprint) == 64
 
 
@@ -151,7 +203,7 @@ def test_a_key_of_another_authority_is_refused() -> None:
 
 
 def test_several_roots_are_divided() -> None:
-    both = authority().roots + other_authority().roots
+    both = authority().roots(NOW_MS) + other_authority().roots(NOW_MS)
     assert [fingerprint_of(one) for one in split(both)] == [
         authority().fingerprint,
         other_authority().fingerprint,

@@ -14,6 +14,7 @@ from cryptography import x509
 from tests.support.authorities import DAY_MS, NOW_MS, authority, other_authority
 from unistream.base.errors import ConfigError
 from unistream.model.credentials import Credentials
+from unistream.trust.authority import Authority, new_authority, rotated
 from unistream.trust.contexts import client_context, renewed_context, server_context
 from unistream.trust.pinning import pinned_roots
 
@@ -87,31 +88,31 @@ def server() -> Iterator[TlsServer]:
 
 
 def test_a_client_believes_the_authority_that_it_knows(server: TlsServer) -> None:
-    assert shown(server.port, client_context(authority().roots))
-    assert shown(server.port, client_context(other_authority().roots + authority().roots))
+    assert shown(server.port, client_context(authority().roots(NOW_MS)))
+    assert shown(server.port, client_context(other_authority().roots(NOW_MS) + authority().roots(NOW_MS)))
 
 
 def test_a_client_believes_no_other(server: TlsServer) -> None:
-    for context in (client_context(other_authority().roots), ssl.create_default_context()):
+    for context in (client_context(other_authority().roots(NOW_MS)), ssl.create_default_context()):
         with pytest.raises(ssl.SSLCertVerificationError, match=r"unable to get local issuer|self-signed"):
             shown(server.port, context)
 
 
 def test_a_server_is_believed_under_its_own_names_alone(server: TlsServer) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-        shown(server.port, client_context(authority().roots), "jobs.example.com")
+        shown(server.port, client_context(authority().roots(NOW_MS)), "jobs.example.com")
 
 
 def test_strict_verification_finds_nothing_wrong(server: TlsServer) -> None:
     """That of Python 3.13 by default, and of some proxies."""
-    context = client_context(authority().roots)
+    context = client_context(authority().roots(NOW_MS))
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     assert shown(server.port, context)
 
 
 def test_older_versions_of_tls_are_refused(server: TlsServer) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(cadata=authority().roots)
+    context.load_verify_locations(cadata=authority().roots(NOW_MS))
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises((ssl.SSLError, OSError)):
         shown(server.port, context)
@@ -126,13 +127,33 @@ def test_a_certificate_is_replaced_in_time() -> None:
 
     server = TlsServer(renewed_context(issue, clock, DAY_MS // 2))
     try:
-        context = client_context(authority().roots)
+        context = client_context(authority().roots(NOW_MS))
         first = shown(server.port, context)
         assert shown(server.port, context) == first
         clock.now_ms += DAY_MS // 2
         second = shown(server.port, context)
         assert second != first
         assert shown(server.port, context) == second
+    finally:
+        server.close()
+
+
+def test_a_certificate_is_replaced_at_once_when_another_authority_issues_it() -> None:
+    former = Authority(new_authority("c", NOW_MS))
+    issuers = [former]
+
+    def issue() -> Credentials:
+        return issuers[-1].issue("", now_ms=NOW_MS, lasts_ms=DAY_MS, hosts=["127.0.0.1"])
+
+    server = TlsServer(renewed_context(issue, StoppedClock(), DAY_MS, lambda: issuers[-1].fingerprint))
+    try:
+        before = client_context(former.roots(NOW_MS))
+        first = shown(server.port, before)
+        later = Authority(rotated(former, "c", now_ms=NOW_MS, keep_ms=DAY_MS))
+        issuers.append(later)
+        after = client_context(later.record.certificate)
+        assert shown(server.port, before) != first
+        assert shown(server.port, after)
     finally:
         server.close()
 
@@ -151,11 +172,11 @@ def answered(body: str, status: str = "200 OK") -> bytes:
 
 
 def test_the_authority_with_the_fingerprint_is_believed() -> None:
-    server = TlsServer(rest(), answered(authority().roots))
+    server = TlsServer(rest(), answered(authority().roots(NOW_MS)))
     try:
         assert (
             pinned_roots("127.0.0.1", server.port, authority().fingerprint, 30).strip()
-            == authority().roots.strip()
+            == authority().roots(NOW_MS).strip()
         )
     finally:
         server.close()
@@ -165,7 +186,7 @@ def test_the_authority_with_the_fingerprint_is_believed() -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (answered(other_authority().roots), "is not the cluster of this token"),
+        (answered(other_authority().roots(NOW_MS)), "is not the cluster of this token"),
         (answered("nothing"), "is not the cluster of this token"),
         (answered("{}", "404 Not Found"), "shows no authority of a cluster"),
     ],
@@ -182,11 +203,14 @@ def test_any_other_is_not(answer: bytes, why: str) -> None:
 def test_what_is_shown_with_it_is_not_believed() -> None:
     """Who sits between a client and its cluster has the cluster's authority, too: it is no secret."""
     own = server_context(other_authority().issue("", now_ms=NOW_MS, lasts_ms=DAY_MS, hosts=["127.0.0.1"]))
-    for both in (other_authority().roots + authority().roots, authority().roots + other_authority().roots):
+    for both in (
+        other_authority().roots(NOW_MS) + authority().roots(NOW_MS),
+        authority().roots(NOW_MS) + other_authority().roots(NOW_MS),
+    ):
         between = TlsServer(own, answered(both))
         try:
             roots = pinned_roots("127.0.0.1", between.port, authority().fingerprint, 30)
-            assert roots.strip() == authority().roots.strip()
+            assert roots.strip() == authority().roots(NOW_MS).strip()
             with pytest.raises(ssl.SSLCertVerificationError):
                 shown(between.port, client_context(roots))
         finally:

@@ -37,8 +37,8 @@ from unistream.base.ids import TaskManagerId
 from unistream.base.secrets import Secret
 from unistream.model.credentials import JOB_MANAGER, Credentials
 from unistream.rest.listener import Listener
-from unistream.storage.cluster_secret import cluster_authority
-from unistream.trust.authority import Authority
+from unistream.storage.cluster_secret import cluster_authority, replace_authority
+from unistream.trust.authority import Authority, rotated
 from unistream.trust.contexts import renewed_context
 from unistream.trust.seals import SealKey
 
@@ -83,18 +83,45 @@ class ClusterTrust:
         """Made by the first leader that needs it. Raises as `storage.cluster_authority`."""
         with self._lock:
             if self._made is None:
-                self._made = cluster_authority(
-                    self._root,
-                    cluster=self._config.get(HA_CLUSTER_ID),
-                    now_ms=self._clock.wall_ms(),
-                    key=self.seal_key,
-                )
+                self._made = self._read()
             return self._made
+
+    def look_again(self) -> None:
+        """A process begins to lead: another leader may have replaced the authority."""
+        with self._lock:
+            self._made = None
+
+    def rotate(self, keep_ms: int) -> Authority:
+        """Replaces the authority; for the leader alone. `keep_ms`: see `trust.authority.rotated`.
+
+        Raises:
+            ConfigError: the cluster has none.
+            OutcomeUnknown: it may or may not be replaced.
+        """
+        if not (self.encrypts_rest or self.encrypts_workers):
+            raise ConfigError(
+                "this cluster has no certificates: all its servers listen on loopback addresses"
+            )
+        with self._lock:
+            self._made = None
+            former = self._read()
+            record = rotated(former, self._name, now_ms=self._clock.wall_ms(), keep_ms=keep_ms)
+            self._made = replace_authority(self._root, record, key=self.seal_key)
+            return self._made
+
+    @property
+    def _name(self) -> str:
+        return self._config.get(HA_CLUSTER_ID)
+
+    def _read(self) -> Authority:
+        return cluster_authority(
+            self._root, cluster=self._name, now_ms=self._clock.wall_ms(), key=self.seal_key
+        )
 
     @property
     def roots(self) -> str:
         """What clients have to know to verify the REST API, PEM; "": it is not encrypted."""
-        return self.authority.roots if self.encrypts_rest else ""
+        return self.authority.roots(self._clock.wall_ms()) if self.encrypts_rest else ""
 
     def master(self) -> Credentials | None:
         """What the JobManager shows to its workers; None: they are all on this host."""
@@ -130,6 +157,7 @@ class ClusterTrust:
             ),
             self._clock,
             REST_LASTS_MS // 2,
+            lambda: self.authority.record.certificate,
         )
 
     def listener(self) -> Listener:

@@ -139,6 +139,7 @@ class LeaderProcess(Closing):
             self._cleanups.add(lambda: plan.on_end(jobs) if term.store.leads() else None)
             claim(term.store, jobs, plan.jobs)
             trust = plan.trust
+            trust.look_again()
             secret = cluster_secret(plan.root, key=trust.seal_key)
             self._tokens = TokenStore(term.store, SystemClock(), secret)
             asks = trust.asks_for_tokens and not trust.encrypts_workers
