@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import uvicorn
@@ -16,6 +18,7 @@ from unistream.rest.listener import Listener
 
 START_TIMEOUT_S: Final = 60.0  # of a machine that is overloaded; otherwise a tenth of a second
 CLOSE_TIMEOUT_S: Final = 10.0
+HANDSHAKE_S: Final = 10.0  # of TLS: before it is done, a connection counts for no limit
 KEEP_ALIVE_S: Final = 10
 SERVED_MAX: Final = 400  # requests at the same time, above the limit of connections: more are answered by 503
 
@@ -73,6 +76,9 @@ class _RestServer(uvicorn.Server):
         self._before_close = before_close
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.config.ssl is not None:
+            loop = asyncio.get_running_loop()  # of this server alone; uvicorn leaves asyncio's 60 s
+            loop.create_server = partial(loop.create_server, ssl_handshake_timeout=HANDSHAKE_S)  # type: ignore[method-assign]
         await super().startup(sockets=sockets)
         self.is_up.set()
 
