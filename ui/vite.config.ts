@@ -20,8 +20,6 @@ export default defineConfig({
     target: "es2022",
     sourcemap: false,
     assetsInlineLimit: 0,
-    chunkSizeWarningLimit: 1600,
   },
-  worker: { format: "es" },
   test: { environment: "node", globals: false, css: false },
 });

@@ -115,7 +115,7 @@ export async function heldBack(ui, { job }) {
 
 /** Without a token, with one that is refused, with nobody behind, and with a page in place of an answer. */
 export async function turnedAway(ui, { job }) {
-  ui.forgive(/\b(401|403|502)\b|elk-worker|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE_CHUNKED|ERR_CONNECTION/);
+  ui.forgive(/\b(401|403|502)\b|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE_CHUNKED|ERR_CONNECTION/);
   await behind(ui, async (between, tab) => {
     await runs(tab, job);
     for (const [status, sentence] of [

@@ -1,11 +1,8 @@
-/** What pages use and jsdom lacks. No worker answers, so graphs stay in the state of being laid out. */
+/** What pages use and jsdom lacks. Nothing has a size, so a graph draws no box. */
 class Nothing {
   observe(): void {}
   unobserve(): void {}
   disconnect(): void {}
-  postMessage(): void {}
-  terminate(): void {}
-  addEventListener(): void {}
 }
 
 /** Node's own wants whole addresses, and signals that are not jsdom's. */
@@ -34,7 +31,6 @@ const NOTHING = () => undefined;
 Object.assign(globalThis, {
   Request: PageRequest,
   ResizeObserver: Nothing,
-  Worker: Nothing,
   scrollTo: () => undefined,
   matchMedia: () => ({ matches: false, addEventListener: NOTHING, removeEventListener: NOTHING }),
 });

@@ -39,12 +39,19 @@ export function layered(given: readonly Placed[], steps: Steps): ReadonlyMap<str
   const nodes = connected(given);
   setLayers(nodes);
   const places = new Map<string, Place>();
-  for (const { nodes: part, along, across } of packed(partsOf(nodes).map(arranged), steps)) {
+  for (const { of: part, along, across } of packed(partsOf(nodes).map(arranged), steps)) {
     for (const { id, layer, at } of part) {
       places.set(id, { x: (along + layer) * steps.along, y: (across + at) * steps.across });
     }
   }
   return places;
+}
+
+/** What is connected with each other; names that are not there are left out. */
+export function connectedParts(given: readonly Placed[]): Placed[][] {
+  return partsOf(connected(given)).map((part) =>
+    part.map(({ id, before }) => ({ id, reads: [...new Set(before.map((source) => source.id))] })),
+  );
 }
 
 function connected(given: readonly Placed[]): Node[] {
@@ -103,14 +110,14 @@ function partsOf(nodes: readonly Node[]): Node[][] {
 }
 
 /** `along`, `across`: its size, later its place. */
-interface Part {
-  readonly nodes: readonly Node[];
+interface Part<T> {
+  readonly of: T;
   readonly along: number;
   readonly across: number;
 }
 
 /** Its nodes in their layers, from 0 on. */
-function arranged(nodes: readonly Node[]): Part {
+function arranged(nodes: readonly Node[]): Part<readonly Node[]> {
   const first = Math.min(...nodes.map(({ layer }) => layer));
   const layers: Node[][] = [];
   for (const node of nodes) {
@@ -125,7 +132,7 @@ function arranged(nodes: readonly Node[]): Part {
   for (const layer of layers) spread(layer, ({ before, at }) => meanOf(before) ?? at);
   const least = Math.min(...nodes.map(({ at }) => at));
   for (const node of nodes) node.at -= least;
-  return { nodes, along: layers.length, across: 1 + Math.max(...nodes.map(({ at }) => at)) };
+  return { of: nodes, along: layers.length, across: 1 + Math.max(...nodes.map(({ at }) => at)) };
 }
 
 function meanOf(nodes: readonly Node[]): number | null {
@@ -147,13 +154,13 @@ function spread(layer: Node[], wishOf: (node: Node, index: number) => number): v
 }
 
 /** Parts in rows, one below the other, so that the picture is a little wider than high. */
-function packed(parts: readonly Part[], steps: Steps): Part[] {
+export function packed<T>(parts: readonly Part<T>[], steps: Steps): Part<T>[] {
   const area = parts.reduce((sum, { along, across }) => sum + along * steps.along * across * steps.across, 0);
   const widest = Math.max(...parts.map(({ along }) => along), Math.sqrt(area * WIDE) / steps.along);
   let [along, across, high] = [0, 0, 0];
   return parts.map((part) => {
     if (along > 0 && along + part.along > widest) [along, across, high] = [0, across + high, 0];
-    const place = { nodes: part.nodes, along, across };
+    const place = { of: part.of, along, across };
     along += part.along;
     high = Math.max(high, part.across);
     return place;

@@ -54,7 +54,6 @@ const TYPES = { flow: Box };
 export function FlowGraph(props: Props) {
   const isNarrow = useIsNarrow();
   const places = usePlaces(props.nodes, isNarrow);
-  if (places === null) return <div className="flow skeleton" role="status" aria-label="Laying out" />;
   return (
     <div className="flow" role="group" aria-label={props.label}>
       <ReactFlowProvider key={isNarrow ? "down" : "right"}>

@@ -56,7 +56,6 @@ const TYPES = { vertex: VertexNode };
 export function JobGraph(props: Props) {
   const isNarrow = useIsNarrow();
   const places = usePlaces(props.vertices, isNarrow);
-  if (places === null) return <div className="graph skeleton" role="status" aria-label="Laying out" />;
   return (
     <div className="graph" role="group" aria-label="Graph of the job; the table below says the same">
       <ReactFlowProvider key={isNarrow ? "down" : "right"}>
