@@ -168,7 +168,7 @@ export const DIALOGS_AND_FILES: readonly Story[] = [
       <ExplainedTable plan={PLAN} />
     </>
   )),
-  drawn("Graph of feeds", "loading", "", () => (
+  drawn("Graph of feeds", "full", "React Flow", () => (
     <FeedsGraph
       feeds={[{ kind: "place", id: "kafka://a/topic", name: "topic", reads: [] }]}
       moving={new Set()}

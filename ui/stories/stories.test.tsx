@@ -47,7 +47,7 @@ test.each(
 )(
   "%s",
   async (_, story) => {
-    const { show, shows, press, answers } = story;
+    const { show, shows, hides = [], press, answers } = story;
     vi.stubGlobal("fetch", answering(answers));
     const { container, findAllByRole } = render(show());
     if (press !== undefined) {
@@ -56,6 +56,7 @@ test.each(
     }
     await waitFor(() => {
       expect(container.textContent).toContain(shows);
+      for (const text of hides) expect(container.textContent).not.toContain(text);
       if (stateOf(story) === "loading") expect(container.querySelector(".skeleton")).not.toBeNull();
     }, WAITS);
     note(story, drawnIn(container));

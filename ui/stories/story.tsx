@@ -18,6 +18,8 @@ export interface Story {
   readonly group: string;
   readonly name: string;
   readonly shows: string;
+  /** What is not there then. */
+  readonly hides?: readonly string[];
   /** A button that is pressed first. */
   readonly press?: string;
   readonly show: () => ReactNode;
@@ -39,6 +41,8 @@ export interface Answers {
   readonly otherwise: Answer;
   /** What each path is answered from the second time on; by itself the same. */
   readonly later?: Answer;
+  /** The same of some paths alone, by their ends. */
+  readonly laterOf?: Readonly<Record<string, Answer>>;
 }
 
 /** Of a component that asks nobody. */
@@ -49,6 +53,7 @@ export function answering({
   paths,
   otherwise,
   later,
+  laterOf = {},
 }: Answers): (input: RequestInfo | URL) => Promise<Response> {
   const asked = new Set<string>();
   return async (input) => {
@@ -56,7 +61,8 @@ export function answering({
     const { pathname } = new URL(url, location.href);
     const found = Object.entries(paths).find(([end]) => pathname.endsWith(end));
     const first = found === undefined ? otherwise : found[1];
-    const answer = asked.has(pathname) && later !== undefined ? later : first;
+    const next = Object.entries(laterOf).find(([end]) => pathname.endsWith(end))?.[1] ?? later;
+    const answer = asked.has(pathname) && next !== undefined ? next : first;
     asked.add(pathname);
     if (answer === "never") return new Promise<Response>(() => undefined);
     if (answer === "away") throw new TypeError("Failed to fetch");

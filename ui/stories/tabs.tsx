@@ -150,7 +150,46 @@ const FED = overview(
   }),
 );
 
+/** The history loses a job while its page is open. */
+function removed(tab: string, shows: string): Story {
+  const gone = { status: 404, errors: [`there is no job ${RECORDED}`] };
+  const whole = FULL.info === undefined ? null : { ...FULL.info, state: "FINISHED", ended_ms: NOW_MS };
+  const savepoint = "file:///data/savepoints/flights";
+  const paths = { ...answered(FULL), [OF_JOB_API]: { body: { ...whole, savepoint } } };
+  return {
+    ...{ group: "Job that is removed", name: tab, shows, state: "stale" },
+    hides: ["asked for again", "It may have been removed", "Start again", "Cancel"],
+    show: () => <Page path={`${OF_JOB}/${tab}`} asksAgain="Last checkpoint" />,
+    answers: {
+      ...{ paths, otherwise: "never" },
+      laterOf: Object.fromEntries(
+        ["", "/timeline", "/checkpoints", "/state", "/commits"].map((end) => [`${OF_JOB_API}${end}`, gone]),
+      ),
+    },
+  };
+}
+
+const OF_JOB_API = `/unistream/jobs/${RECORDED}`;
+
+/** Of a job whose cluster has found no snapshot. */
+function withoutState(name: string, state: string, shows: string): Story {
+  const none = { status: 404, errors: [`job ${RECORDED} has no complete checkpoint or savepoint`] };
+  const body = { ...FULL.info, state, ended_ms: state === "RUNNING" ? null : NOW_MS };
+  const checkpoints = EMPTY.checkpoints;
+  const story = more("Job: state", name, `${OF_JOB}/state`, shows, {
+    [OF_JOB_API]: { body },
+    [`${OF_JOB_API}/state`]: none,
+    [`${OF_JOB_API}/checkpoints`]: { body: { ...checkpoints, completed: state === "CANCELED" ? 3 : 0 } },
+  });
+  return { ...story, state: "empty", hides: ["It may have been removed"] };
+}
+
 const MORE: readonly Story[] = [
+  removed("state", "This job was removed from the history."),
+  removed("timeline", "file:///data/savepoints/flights"),
+  withoutState("cancelled", "CANCELED", "it was cancelled, and its checkpoints were deleted"),
+  withoutState("ended at once", "FAILED", "before its first checkpoint"),
+  withoutState("not yet", "RUNNING", "no checkpoint is complete"),
   more("Job: checkpoints", "two compared", `${OF_JOB}/checkpoints?id=20&other=19`, "19"),
   more("Job: state", "rows", `${OF_JOB}/state?sql=SELECT%201`, "There are more rows than these", {
     "/unistream/savepoints/query": { body: ROWS },

@@ -188,6 +188,23 @@ describe("what pages show is kept as it is", () => {
     expect(live.status().phase).toBe("open");
   });
 
+  test("a job that has ended is asked for now and then where no stream gets through: it may be removed", async () => {
+    new QueryObserver(queries, {
+      queryKey: ["job", JOB],
+      queryFn: () => {
+        asked.push("job");
+        return { ended_ms: 5 };
+      },
+    }).subscribe(() => undefined);
+    await last().refuse(503);
+    await vi.advanceTimersByTimeAsync(1_000);
+    asked.length = 0;
+    await vi.advanceTimersByTimeAsync(20_000);
+    expect(asked.filter((one) => one === "job")).toEqual([]);
+    await vi.advanceTimersByTimeAsync(15_000);
+    expect(asked.filter((one) => one === "job")).toEqual(["job"]);
+  });
+
   test.each([
     ["a proxy that holds the stream back", () => vi.advanceTimersByTimeAsync(8_000)],
     ["a server that gives none", () => last().refuse(503)],

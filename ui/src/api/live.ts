@@ -11,6 +11,8 @@ import { ServerClock } from "./serverClock";
 
 const TICK_MS = 1_000;
 const SETTLED_MS = 50;
+/** A job that has ended is asked for as seldom, where each second is asked. */
+const ENDED_MS = 30_000;
 const OVERVIEW = "overview";
 
 /** What the shell says of the data of all pages. Times are of the clock of this browser. */
@@ -196,8 +198,9 @@ export class Live {
   }
 
   #poll(): void {
-    const predicate = ({ queryKey, state }: { queryKey: QueryKey; state: { data: unknown } }) =>
-      topicOf(queryKey) !== null && !hasEnded(state.data);
+    const nowMs = this.#world.wallMs();
+    const predicate = ({ queryKey, state }: { queryKey: QueryKey; state: Asked }) =>
+      topicOf(queryKey) !== null && (!hasEnded(state.data) || nowMs - askedMs(state) >= ENDED_MS);
     void this.#queries?.refetchQueries({ type: "active", predicate }, { cancelRefetch: false });
   }
 
@@ -321,7 +324,18 @@ function keyOf(topic: string): QueryKey {
   return topic.split("/", 2);
 }
 
-/** A job that has ended does not change. */
+/** What a query knows of its answers. */
+interface Asked {
+  readonly data: unknown;
+  readonly dataUpdatedAt: number;
+  readonly errorUpdatedAt: number;
+}
+
+function askedMs({ dataUpdatedAt, errorUpdatedAt }: Asked): number {
+  return Math.max(dataUpdatedAt, errorUpdatedAt);
+}
+
+/** A job that has ended does not change, but the history may lose it. */
 function hasEnded(data: unknown): boolean {
   return typeof data === "object" && data !== null && "ended_ms" in data && data.ended_ms !== null;
 }

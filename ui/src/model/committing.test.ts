@@ -35,7 +35,9 @@ function job(
   ended: number | null = null,
 ) {
   const checkpoints = states.map((state, index) => ({ checkpoint_id: index + 1, state }));
-  return { ended_ms: ended, sinks: { out: { checkpoint_id: committed } }, checkpoints } as unknown as JobInfo;
+  const metrics = { "out committer.committedCommittables": 0 };
+  const sinks = { out: { checkpoint_id: committed } };
+  return { ended_ms: ended, sinks, checkpoints, metrics } as unknown as JobInfo;
 }
 
 describe("whether it is worth asking", () => {
@@ -52,6 +54,7 @@ describe("whether it is worth asking", () => {
     ["the job has ended", job(null, ["completed", "completed"], 5), false],
     ["no sink has said anything yet", { ...job(null, ["completed", "completed"]), sinks: {} }, true],
     ["it may do so at once", { ...job(null, ["completed"]), sinks: {} }, false],
+    ["the job has no sink", { ...job(null, ["completed", "completed"]), sinks: {}, metrics: {} }, false],
   ] as const)("%s", (_, info, wanted) => {
     expect(mayWait(info)).toBe(wanted);
   });

@@ -18,15 +18,20 @@ const IN_TIME = 1;
 /** It grows by less than this for each second: as before. */
 const STILL = 0.1;
 
+/** A counter that each committer has from its start. */
+const COMMITS = ".committedCommittables";
+
 /**
  * Some sink is so far behind its job's checkpoints that it is worth asking what waits: that opens a snapshot. Whoever has had
  * nothing to commit looks the same from here.
  */
-export function mayWait({ ended_ms, sinks, checkpoints }: JobInfo): boolean {
+export function mayWait({ ended_ms, sinks, checkpoints, metrics }: JobInfo): boolean {
   if (ended_ms !== null) return false;
   const complete = checkpoints.filter(({ state }) => state === "completed");
-  // Of a sink that has never committed nothing is known: its first commit may be the one that hangs.
-  if (Object.keys(sinks).length === 0) return complete.length > IN_TIME;
+  if (Object.keys(sinks).length === 0) {
+    // Of a sink that has never committed only its committer is known: its first commit may be the one that hangs.
+    return complete.length > IN_TIME && Object.keys(metrics).some((name) => name.endsWith(COMMITS));
+  }
   return Object.values(sinks).some(
     ({ checkpoint_id: newest }) =>
       complete.filter(({ checkpoint_id: id }) => id > (newest ?? -1)).length > IN_TIME,

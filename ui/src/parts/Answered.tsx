@@ -1,9 +1,10 @@
 import type { UseQueryResult } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
+import { type ReactNode, useContext, useState } from "react";
 
 import { Refused, Unreachable } from "../api/client";
 import { localTime } from "../format/times";
 import { Notice } from "./Notice";
+import { Gone } from "./gone";
 
 /**
  * What an answer shows, in each of its states: loading, refused, here, and refused now with what was here before.
@@ -24,18 +25,19 @@ export function Answered<T>({
   const dataUpdatedAt = query.data === undefined ? (known?.atMs ?? 0) : query.dataUpdatedAt;
   const [refused, setRefused] = useState(error);
   if (error !== null && error !== refused) setRefused(error);
+  const isGone = useContext(Gone);
   if (data === undefined) {
     // While a query without an answer is asked again it forgets why it was refused; the page does not.
     const why = error ?? (errorUpdateCount > 0 ? refused : null);
-    return why === null ? (
-      <div className="skeleton" role="status" aria-label="Loading" />
-    ) : (
-      <Notice tone="bad">{sentence(why)}</Notice>
-    );
+    if (why === null) return <div className="skeleton" role="status" aria-label="Loading" />;
+    if (isGone && isNotFound(why)) {
+      return <p className="empty">This part was not looked at while the job was still known.</p>;
+    }
+    return <Notice tone="bad">{sentence(why)}</Notice>;
   }
   return (
     <>
-      {error !== null && !(error instanceof Unreachable) && (
+      {error !== null && !(error instanceof Unreachable) && !(isGone && isNotFound(error)) && (
         <Notice tone="warn">
           {`${sentence(error)} What stands here is from ${localTime(dataUpdatedAt)}; it is asked for again.`}
         </Notice>
@@ -45,9 +47,12 @@ export function Answered<T>({
   );
 }
 
+/** Whether the cluster says that there is no such thing. */
+export function isNotFound(error: Error | null): boolean {
+  return error instanceof Refused && error.status === 404;
+}
+
 function sentence(error: Error): string {
-  if (error instanceof Refused && error.status === 404) {
-    return `${error.message} It may have been removed from the history.`;
-  }
-  return error.message;
+  const said = /[.!?]$/.test(error.message) ? error.message : `${error.message}.`;
+  return isNotFound(error) ? `${said} It may have been removed from the history.` : said;
 }

@@ -41,6 +41,7 @@ from unistream.port.operator import CommitPermit
 
 COMMITTER_STATE: Final = "committables"
 TARGET_STATE: Final = "committed-into"  # state of a `StatefulCommitter`
+COMMITTED: Final = "committedCommittables"
 
 CreateCommitter = Callable[[], sink_port.Committer | None]
 
@@ -78,6 +79,7 @@ class CommittingOperator(SinkOperator):
 
     def _start(self, committer: sink_port.Committer, state: OperatorState) -> None:
         self._connector = _connector_of(committer, self._sink)
+        self.context.metrics.add(COMMITTED, 0)  # there from the start, as Flink's: who sees it knows that it commits
         if isinstance(committer, sink_port.StatefulCommitter):
             self._stateful = committer
             committer.restore_state(state.lists.get(TARGET_STATE, []))
@@ -195,7 +197,7 @@ class CommittingOperator(SinkOperator):
         uid, metrics = self.sink_uid or self.context.uid, self.context.metrics
         already = committed.result.outcome is sink_port.CommitOutcome.ALREADY_COMMITTED
         succeeded = committed.count - len(committed.failed)
-        metrics.add("alreadyCommittedCommittables" if already else "committedCommittables", succeeded)
+        metrics.add("alreadyCommittedCommittables" if already else COMMITTED, succeeded)
         if committed.failed:
             metrics.add("failedCommittables", len(committed.failed))
             _log.error(

@@ -1,20 +1,21 @@
 import { Link, Outlet, useParams } from "@tanstack/react-router";
 import { useQuery } from "@tanstack/react-query";
 
-import { Refused } from "../../api/client";
 import { jobQuery, useNowMs, useOverview } from "../../api/queries";
 import type { JobInfo } from "../../api/schema";
 import { count } from "../../format/numbers";
 import { duration, since } from "../../format/times";
 import { toneOfJob } from "../../model/states";
 import { successorOf } from "../../model/successor";
-import { Answered } from "../../parts/Answered";
+import { Answered, isNotFound } from "../../parts/Answered";
 import { Badge } from "../../parts/Badge";
 import { Copyable } from "../../parts/Copyable";
 import { Notice } from "../../parts/Notice";
 import { Ago, Time } from "../../parts/Time";
+import { Gone } from "../../parts/gone";
 import { ProceduresOfJob } from "../procedures/ProceduresOfJob";
 import { DagsterRuns } from "./DagsterRuns";
+import { GoneNotice } from "./GoneNotice";
 import { Troubles } from "./Troubles";
 import { JobActions } from "./actions/JobActions";
 import "./job.css";
@@ -43,17 +44,19 @@ function tabsOf(info: JobInfo) {
 export function JobPage() {
   const { job } = useParams({ from: "/jobs/$job" });
   const query = useQuery(jobQuery(job));
-  const isGone = query.error instanceof Refused && query.error.status === 404;
+  const isGone = isNotFound(query.error);
   return (
-    <>
-      <Answered query={query}>{(info) => <Head info={info} />}</Answered>
-      {isGone && (
+    <Gone value={isGone}>
+      <Answered query={query}>
+        {(info) => <Head info={info} goneAtMs={isGone ? query.dataUpdatedAt : null} />}
+      </Answered>
+      {isGone && query.data === undefined && (
         <p>
           The <Link to="/">overview</Link> lists the jobs that run, the <Link to="/history">history</Link>{" "}
           those that have ended.
         </p>
       )}
-    </>
+    </Gone>
   );
 }
 
@@ -73,7 +76,8 @@ function Successor({ info }: { info: JobInfo }) {
   );
 }
 
-function Head({ info }: { info: JobInfo }) {
+/** `goneAtMs`: the cluster does not know it any more, and this is of then; null: it does. */
+function Head({ info, goneAtMs }: { info: JobInfo; goneAtMs: number | null }) {
   const nowMs = useNowMs();
   const complete = info.checkpoints.find(({ state }) => state === "completed");
   return (
@@ -93,9 +97,10 @@ function Head({ info }: { info: JobInfo }) {
         , {info.restarts === 1 ? "1 restart" : `${count(info.restarts)} restarts`}. Last checkpoint:{" "}
         <Ago ms={complete?.triggered_ms} nowMs={nowMs} />.
       </p>
+      {goneAtMs !== null && <GoneNotice info={info} atMs={goneAtMs} />}
       <Successor info={info} />
       <DagsterRuns job={info.job} />
-      <JobActions info={info} />
+      {goneAtMs === null && <JobActions info={info} />}
       {info.incomplete !== "" && <Notice tone="warn">{info.incomplete}</Notice>}
       <Troubles info={info} />
       <ProceduresOfJob job={info.job} />

@@ -1,12 +1,13 @@
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useParams, useSearch } from "@tanstack/react-router";
 
-import { checkpointsQuery, stateQuery, useNowMs } from "../../../api/queries";
+import { checkpointsQuery, jobQuery, stateQuery, useNowMs } from "../../../api/queries";
 import type { CheckpointsInfo, SnapshotContents } from "../../../api/schema";
 import { bytes } from "../../../format/numbers";
 import { localTime } from "../../../format/times";
+import { noStateOf } from "../../../model/noState";
 import { firstRows, suggestedQuery } from "../../../model/savepointQuery";
-import { Answered } from "../../../parts/Answered";
+import { Answered, isNotFound } from "../../../parts/Answered";
 import { Copyable } from "../../../parts/Copyable";
 import { Notice } from "../../../parts/Notice";
 import { Ago } from "../../../parts/Time";
@@ -20,10 +21,20 @@ export function StateTab() {
   const { id } = useSearch({ from: "/jobs/$job/state" });
   const snapshots = useQuery(checkpointsQuery(job));
   const contents = useQuery(stateQuery(job, id));
+  const info = useQuery(jobQuery(job));
+  const hasNone = isNotFound(contents.error) && info.data !== undefined && !isNotFound(info.error);
+  const none = hasNone ? noStateOf(info.data, snapshots.data, id, contents.error?.message ?? "") : null;
   return (
     <>
       {snapshots.data !== undefined && <Choice info={snapshots.data} chosen={id} />}
-      <Answered query={contents}>{(found) => <Contents contents={found} />}</Answered>
+      {none === null ? (
+        <Answered query={contents}>{(found) => <Contents contents={found} />}</Answered>
+      ) : (
+        <div className="empty" role="status">
+          <p>{none.what}</p>
+          {none.then !== "" && <p className="quiet">{none.then}</p>}
+        </div>
+      )}
     </>
   );
 }
