@@ -1,4 +1,4 @@
-"""Five incidents on real clusters: what an operator finds in the web UI while something has failed.
+"""Six incidents on real clusters: what an operator finds in the web UI while something has failed.
 
 Each is a context: from its beginning to its end the job is as the incident leaves it, so that nobody has to
 be quick. `INCIDENTS` has them by name; docs/guide/incidents.md tells them.
@@ -23,6 +23,7 @@ from tests.browser.web_ui import check_case, windows
 from tests.eventually import WAIT_S
 from tests.integration.kafka_rows import fill, source
 from tests.modes import STREAMING
+from tests.small_disk import fill_up, small_disk
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId
 from unistream.client.embedded.embedded_cluster import EmbeddedCluster, EmbeddedJobClient
@@ -265,6 +266,30 @@ def checkpoint_timed_out(folder: Path) -> Iterator[Scene]:
 
 
 @contextmanager
+def checkpoints_full(folder: Path) -> Iterator[Scene]:
+    """The disk that checkpoints are stored on is full."""
+    with small_disk(folder / "checkpoints") as disk:
+        given = {"execution.checkpointing.dir": disk.as_uri()}
+        with _running(folder, windows(folder, 2), "flights", begun=_saved, **given) as (url, job):
+            fill_up(disk)
+            job.wait_for(_restarts, WAIT_S)
+            full = rf"checkpoint \d+ failed: .*{disk.as_uri()}/{job.job_id}/.*No space left on device"
+            yield Scene(
+                url,
+                job.job_id,
+                (
+                    Page("/", (full,)),
+                    Page(
+                        f"/jobs/{job.job_id}",
+                        (full, r"from checkpoint \d+\. .*is full: make room there.*Next try: "),
+                        "checkpoints-full",
+                    ),
+                    Page(f"/jobs/{job.job_id}/checkpoints", ("No space left on device",)),
+                ),
+            )
+
+
+@contextmanager
 def running_well(folder: Path) -> Iterator[Scene]:
     """No incident: a job keeps up, for comparison."""
     env = us.Environment(JOB)
@@ -300,4 +325,5 @@ INCIDENTS: Final[Mapping[str, Incident]] = {
     "sink-refuses": sink_refuses,
     "function-fails": function_fails,
     "checkpoint-timed-out": checkpoint_timed_out,
+    "checkpoints-full": checkpoints_full,
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from tests.integration.several_masters import (
 )
 from tests.metadata_rows import rows
 from tests.postgres import PostgresServer
+from tests.small_disk import may_mount
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.client.remote.rest_client import RestClient
 from unistream.master.cluster.job_views import DATABASE_AWAY
@@ -108,15 +108,6 @@ def states(url: str) -> dict[str, str]:
 
 
 # --- a full disk --------------------------------------------------------------------------------------
-
-
-def may_mount() -> bool:
-    """A mount namespace of its own, and a tmpfs in it."""
-    words = ["unshare", "-m", "mount", "-t", "tmpfs", "-o", "size=1m", "none", "/mnt"]
-    try:
-        return subprocess.run(words, capture_output=True, timeout=WAIT_S, check=False).returncode == 0
-    except OSError:
-        return False
 
 
 @pytest.mark.skipif(not may_mount(), reason="no mount namespaces here")

@@ -18,6 +18,7 @@ import { ExceptionsTab } from "./pages/job/ExceptionsTab";
 import { GraphTab } from "./pages/job/GraphTab";
 import { JobPage } from "./pages/job/JobPage";
 import { LEVELS, type Level } from "./model/log";
+import { type AuditView, auditViewOf } from "./model/audit";
 import { type HistoryView, historyViewOf } from "./model/history";
 import { clusterViewOf } from "./pages/cluster/view";
 import { simulationViewOf } from "./pages/simulation/view";
@@ -79,6 +80,14 @@ const tokens = createRoute({
   component: lazyRouteComponent(() => import("./pages/tokens/TokensPage"), "TokensPage"),
   validateSearch: (search: { readonly [name in keyof TokensView]?: unknown } & SearchSchemaInput) =>
     tokensViewOf(search),
+});
+
+const audit = createRoute({
+  getParentRoute: () => root,
+  path: "/audit",
+  component: lazyRouteComponent(() => import("./pages/audit/AuditPage"), "AuditPage"),
+  validateSearch: (search: { readonly [name in keyof AuditView]?: unknown } & SearchSchemaInput) =>
+    auditViewOf(search),
 });
 
 const explain = createRoute({
@@ -171,6 +180,7 @@ const routeTree = root.addChildren([
   simulation,
   explain,
   tokens,
+  audit,
   jobs.addChildren([
     job.addChildren([
       graph,

@@ -6,7 +6,6 @@ import { SCOPES, mayOf } from "../src/model/access";
 import { MadeToken, NewTokenDialog } from "../src/pages/tokens/NewTokenDialog";
 import { RevokeDialog } from "../src/pages/tokens/RevokeDialog";
 import { NoChanges } from "../src/parts/NoChanges";
-import { Account } from "../src/shell/Account";
 import { Gate } from "../src/shell/Gate";
 import { SignIn } from "../src/shell/SignIn";
 import { TokenForm } from "../src/shell/TokenForm";
@@ -75,13 +74,11 @@ export const ACCESS: readonly Story[] = [
   form("asking", "Asking", true, null),
   form("refused", "onerror", false, REVOKED),
   form("unreachable", "does not answer", false, AWAY),
-  ...IDENTITIES.map(([name, one]) =>
-    drawn("Account", name, one.scope, () => (
-      <header className="bar">
-        <Account identity={one} />
-      </header>
-    )),
-  ),
+  ...IDENTITIES.map(([name, one]): Story => {
+    const isAdmin = one.scope === "admin";
+    const story = page(name, "/cluster", isAdmin ? "Audit log" : one.scope, { identity: one });
+    return { ...story, group: "Account", hides: isAdmin ? [] : ["Audit log"] };
+  }),
   drawn("No changes", "turned off", "web.cancel.enable", () => (
     <NoChanges may={mayOf("operate", { "web-cancel": false }, ME)} />
   )),
@@ -99,6 +96,15 @@ export const ACCESS: readonly Story[] = [
     )),
   ),
   page("a job, for a reader", `/jobs/${RECORDED}`, "needs operate", { identity: identity("read") }),
+  page("audit log, for an operator", "/audit", "with the scope operate", { identity: identity("operate") }),
+  page("audit log, searched in vain", "/audit?q=nobody", "None of the newest", {}),
+  page("audit log, what was refused", "/audit?outcome=refused", "the scope is too small", {}),
+  page(
+    "audit log, by a URL that nobody has made",
+    "/audit?q=%5B1%5D&outcome=%7B%7D&newest=NaN",
+    "Outcome",
+    {},
+  ),
   page("tokens, for an operator", "/tokens", "with the scope operate", { identity: identity("operate") }),
   page("tokens, where nobody needs one", "/tokens", "security.rest.authentication: none", {
     identity: identity("admin", { token: "", name: "anybody", expiresMs: null }),

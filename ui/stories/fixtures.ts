@@ -1,4 +1,5 @@
 import type {
+  AuditEntry,
   CheckpointInfo,
   IdentityShown,
   JobInList,
@@ -54,6 +55,27 @@ export const TOKENS: readonly TokenShown[] = [
   { ...TOKEN, id: "2".repeat(12), name: "expired", expiresMs: NOW_MS - 1_000 },
   { ...TOKEN, id: "3".repeat(12), name: "revoked", revokedMs: NOW_MS - 2_000 },
   ...Object.values(NAMES).map((name, index) => ({ ...TOKEN, id: `${index}`.padStart(12, "f"), name })),
+];
+
+const DEED: AuditEntry = {
+  ...{ atMs: NOW_MS - 60_000, token: "3f9c0d12ab45", name: "nightly", client: "10.0.0.7" },
+  ...{ method: "PATCH", path: `/jobs/${JOB}`, status: 202 },
+};
+
+/** With each kind of outcome, what has no words, times that are none, and names that nobody expects. */
+export const DEEDS: readonly AuditEntry[] = [
+  DEED,
+  { ...DEED, method: "POST", path: "/unistream/tokens", status: 201 },
+  { ...DEED, method: "DELETE", path: "/unistream/tokens/night%20ly", status: 403 },
+  { ...DEED, method: "POST", path: "/unistream/jobs", status: 0 },
+  { ...DEED, method: "POST", path: `/jobs/${JOB}/savepoints`, status: 503 },
+  { ...DEED, method: "BREW", path: "/coffee/%E0%A4%A", status: 418, token: "", name: "anybody" },
+  { ...DEED, atMs: 1e300 },
+  ...Object.values(NAMES).flatMap((name) => [
+    { ...DEED, name, client: name },
+    { ...DEED, method: "DELETE", path: `/unistream/kept-jobs/${encodeURIComponent(name)}` },
+    { ...DEED, path: `/${name}` },
+  ]),
 ];
 
 const METRICS: TaskMetrics = {

@@ -3,6 +3,7 @@
  * becomes of it where there is nothing yet, and where there is very much.
  */
 import type {
+  AuditPage,
   CheckpointsInfo,
   ClusterInfo,
   JobCommits,
@@ -22,7 +23,7 @@ import type {
   WorkerLog,
   WorkersInfo,
 } from "../src/api/schema";
-import { NAMES, PROCEDURES, TOKENS, jobInList } from "./fixtures";
+import { DEEDS, NAMES, PROCEDURES, TOKENS, jobInList } from "./fixtures";
 import given from "./recorded.json";
 import type { Answer } from "./story";
 
@@ -49,6 +50,7 @@ export interface Bodies {
   readonly procedures: ProceduresNow;
   readonly tokens: TokensShown;
   readonly identity: IdentityShown;
+  readonly audit: AuditPage;
 }
 
 const ANSWERS = new Map(
@@ -75,6 +77,7 @@ const PATHS: Readonly<Record<keyof Bodies, string>> = {
   procedures: "/unistream/procedures",
   tokens: "/unistream/tokens",
   identity: "/unistream/identity",
+  audit: "/unistream/audit",
 };
 
 /** Of a job that runs well. */
@@ -165,6 +168,7 @@ export const FULL: Partial<Bodies> = {
   workerLog: { size_bytes: 2_000, text: "event=started" },
   procedures: { ...recorded("procedures"), procedures: [...PROCEDURES] },
   tokens: { tokens: [...TOKENS] },
+  audit: { entries: [...DEEDS] },
   history: { ...recorded("history"), jobs: [jobInList("ended", "FAILED", RECORDED).summary] },
 };
 
@@ -212,6 +216,7 @@ export const EMPTY: Partial<Bodies> = {
   history: { ...recorded("history"), jobs: [], next: null },
   procedures: { ...recorded("procedures"), procedures: [] },
   tokens: { tokens: [] },
+  audit: { entries: [] },
 };
 
 const WORDS = Object.values(NAMES);
@@ -286,6 +291,7 @@ export const HUGE: Partial<Bodies> = {
     ...recorded("procedures"),
     procedures: many(PROCEDURES, (one, index) => ({ ...one, report: { ...one.report, id: `${index}` } })),
   },
+  audit: { entries: many(DEEDS, (one, index) => ({ ...one, name: odd(index) }), 600) },
   tokens: {
     tokens: many(
       TOKENS,

@@ -26,7 +26,7 @@ const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyl
 /** What a browser can show as a time; a watermark at the end of a stream is none. */
 const MOMENT_MS = 8.64e15;
 
-function isMoment(ms: number): boolean {
+export function isMoment(ms: number): boolean {
   return Math.abs(ms) <= MOMENT_MS;
 }
 

@@ -95,6 +95,30 @@ describe("what is wrong with a job", () => {
       [],
       [["bad", "checkpoints", /which subtask was slow/]],
     ],
+    ...(
+      [
+        ["CHECKPOINT_ASYNC_EXCEPTION", "[Errno 28] No space left on device", /is full: make room there/],
+        ["CHECKPOINT_ASYNC_EXCEPTION", "writing state: Access denied", /could not be stored: look at/],
+        ["FINALIZE_CHECKPOINT_FAILURE", "cannot write file:///c/_metadata", /could not be stored: look at/],
+        ["CHECKPOINT_DECLINED", "a task was not ready", /has the reasons of the last ones/],
+      ] as const
+    ).map(([kind, message, then]): [string, Partial<JobInfo>, [], [string, string, RegExp][]] => [
+      `${kind}: ${message}`,
+      { exceptions: [{ ...FAILURE, kind, message }], state: "RESTARTING" },
+      [],
+      [["bad", "checkpoints", then]],
+    ]),
+    [
+      "a full disk is no slow subtask, also of a checkpoint that is tolerated",
+      {
+        checkpoints: [
+          { ...checkpoint(4, "failed", 4), reason: "[Errno 28] No space left on device" },
+          BEFORE,
+        ],
+      },
+      [],
+      [["warn", "checkpoints", /not visible yet\. The place where checkpoints are stored is full/]],
+    ],
     [
       "checkpoints fail while it runs",
       { checkpoints: [checkpoint(4, "failed", 4), checkpoint(3, "failed", 3), BEFORE] },

@@ -81,16 +81,38 @@ function nowSentence(info: JobInfo, isMended: boolean): string {
 const CALLS_AGAIN =
   "If the row itself is the cause, it fails at each restart: mend the function and start the job again from " +
   "its last checkpoint, or let such rows go to the dead letters (on_error).";
-const SLOW_CHECKPOINT = "The page Checkpoints says which subtask was slow, and in which phase.";
+/** Flink's names of the reasons, but for those of a task. */
+const OF_CHECKPOINT = /CHECKPOINT|^IO_EXCEPTION$|^CHANNEL_STATE|^SnapshotNotStored$/;
 
 function isOfCheckpoint({ kind }: Pick<ExceptionInfo, "kind">): boolean {
-  return kind.startsWith("CHECKPOINT") || kind === "SnapshotNotStored";
+  return OF_CHECKPOINT.test(kind);
+}
+
+/** The kernel's own words. */
+const FULL = /No space left on device|Disk quota exceeded/;
+const NOT_STORED =
+  /^CHECKPOINT_ASYNC|^FINALIZE_CHECKPOINT|^IO_EXCEPTION|^CHANNEL_STATE|^SnapshotNotStored|cannot write|storage failed|metadata could not be completed|writing (channel )?state/;
+const EXPIRED = /^CHECKPOINT_EXPIRED|took longer than/;
+
+/** What to do about a checkpoint that has failed, by its reason. */
+function checkpointAdvice(reason: string): string {
+  if (FULL.test(reason)) {
+    return (
+      "The place where checkpoints are stored is full: make room there. The next checkpoint is tried by itself, " +
+      "so nothing has to be started again. Savepoints, and what ended jobs have kept, are never removed by themselves."
+    );
+  }
+  if (EXPIRED.test(reason)) return "The page Checkpoints says which subtask was slow, and in which phase.";
+  if (NOT_STORED.test(reason)) {
+    return "It could not be stored: look at the place that is named here, and at whether workers and JobManager may write there. The next checkpoint is tried by itself.";
+  }
+  return "The page Checkpoints has the reasons of the last ones.";
 }
 
 function toDo({ kind, message }: ExceptionInfo, state: JobInfo["state"]): string {
   if (isOver(state))
     return "Mend what is named here, then start it again from a savepoint or its last checkpoint.";
-  if (isOfCheckpoint({ kind })) return SLOW_CHECKPOINT;
+  if (isOfCheckpoint({ kind })) return checkpointAdvice(`${kind}: ${message}`);
   switch (kind) {
     case "UserCodeError":
       return CALLS_AGAIN;
@@ -141,7 +163,7 @@ function checkpointsOf(info: JobInfo): Trouble | null {
     task: null,
     vertex: null,
     atMs: last.triggered_ms,
-    then: `Rows since the last good one are not visible yet. ${SLOW_CHECKPOINT}`,
+    then: `Rows since the last good one are not visible yet. ${checkpointAdvice(last.reason ?? "")}`,
     page: "checkpoints",
   };
 }

@@ -1,11 +1,11 @@
 import { memo } from "react";
 
 import { UNKNOWN } from "../format/numbers";
-import { duration, localTime, since, utcTime } from "../format/times";
+import { duration, isMoment, localTime, since, utcTime } from "../format/times";
 
 /** A moment in the zone of the browser; UTC when one points at it. Remembered: a zone is asked for each. */
 export const Time = memo(function Time({ ms }: { ms: number | null | undefined }) {
-  if (ms === null || ms === undefined) return <span className="quiet">{UNKNOWN}</span>;
+  if (ms === null || ms === undefined || !isMoment(ms)) return <span className="quiet">{UNKNOWN}</span>;
   return (
     <time dateTime={new Date(ms).toISOString()} title={utcTime(ms)}>
       {localTime(ms)}
@@ -20,7 +20,7 @@ export function Ago({ ms, nowMs }: { ms: number | null | undefined; nowMs: numbe
 
 /** The same, of an age that is known as a text. */
 export function Since({ ms, age }: { ms: number | null | undefined; age: string }) {
-  if (ms === null || ms === undefined) return <span className="quiet">{UNKNOWN}</span>;
+  if (ms === null || ms === undefined || !isMoment(ms)) return <span className="quiet">{UNKNOWN}</span>;
   return (
     <time dateTime={new Date(ms).toISOString()} title={utcTime(ms)}>
       {age} ago

@@ -1,9 +1,10 @@
+import { Link } from "@tanstack/react-router";
 import { useEffect, useRef } from "react";
 
 import { signOut } from "../api/login";
 import { session } from "../api/session";
 import type { IdentityShown } from "../api/schema";
-import { meaningOf } from "../model/access";
+import { allows, meaningOf } from "../model/access";
 import { Time } from "../parts/Time";
 
 /** Who is signed in, for what and until when; and the way out. */
@@ -31,6 +32,12 @@ export function Account({ identity: { name, scope, expiresMs } }: { identity: Id
           <dt>Until</dt>
           <dd>{expiresMs === null ? "it is revoked" : <Time ms={expiresMs} />}</dd>
         </dl>
+        {allows(scope, "admin") && (
+          <nav aria-label="For admins">
+            <Link to="/tokens">Tokens</Link>
+            <Link to="/audit">Audit log</Link>
+          </nav>
+        )}
         {isByTab ? (
           <button type="button" onClick={() => void signOut()}>
             Sign out
@@ -43,7 +50,7 @@ export function Account({ identity: { name, scope, expiresMs } }: { identity: Id
   );
 }
 
-/** Escape folds it, and so does a click or a Tab to what is not in it. What is returned ends that. */
+/** Escape folds it, and so does a link in it, a click or a Tab to what is not in it. What is returned ends that. */
 function folding(menu: HTMLDetailsElement): () => void {
   const end = new AbortController();
   const on = { signal: end.signal };
@@ -53,6 +60,13 @@ function folding(menu: HTMLDetailsElement): () => void {
       if (key !== "Escape" || !menu.open) return;
       menu.open = false;
       menu.querySelector("summary")?.focus();
+    },
+    on,
+  );
+  menu.addEventListener(
+    "click",
+    ({ target }) => {
+      if (target instanceof Element && target.closest("a") !== null) menu.open = false;
     },
     on,
   );

@@ -1,4 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
 
 import { identityQuery } from "../../api/queries";
 import { tokensQuery } from "../../api/tokens";
@@ -34,6 +35,9 @@ function Tokens({ identity }: { identity: IdentityShown }) {
           nobody needs one of these until it is started with <code>token</code>.
         </Notice>
       )}
+      <p className="quiet">
+        What is done with them stands in the <Link to="/audit">audit log</Link>.
+      </p>
       <Answered query={query}>{(tokens) => <TokensTable tokens={tokens} own={identity.token} />}</Answered>
     </>
   );
