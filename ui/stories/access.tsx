@@ -11,7 +11,7 @@ import { SignIn } from "../src/shell/SignIn";
 import { TokenForm } from "../src/shell/TokenForm";
 import { NAMES, TOKENS, identity } from "./fixtures";
 import { type Bodies, FULL, RECORDED, answered } from "./recorded";
-import { NOBODY, Page, Queries, type Story } from "./story";
+import { type Answer, NOBODY, Page, Queries, type Story } from "./story";
 
 const nothing = () => undefined;
 
@@ -67,6 +67,18 @@ function page(name: string, path: string, shows: string, bodies: Partial<Bodies>
   };
 }
 
+/** How a request that changes something goes on; the words of the one who sends it stand in the dialog. */
+const SENT: readonly (readonly [string, string | null, Answer])[] = [
+  ["loading", null, "never"],
+  ["refused", NAMES.html, { status: 409, errors: [`there is a token ${NAMES.html} already`] }],
+  ["unreachable", AWAY, "away"],
+];
+
+function Revoking() {
+  const [token] = TOKENS;
+  return token === undefined ? null : <RevokeDialog token={token} isOwn={false} closed={nothing} />;
+}
+
 export const ACCESS: readonly Story[] = [
   drawn("Gate", "loading", "", () => <Gate>{null}</Gate>),
   ...SIGN_IN,
@@ -87,6 +99,16 @@ export const ACCESS: readonly Story[] = [
   )),
   drawn("No changes", "not known", "", () => <NoChanges may={mayOf("operate", undefined, ME)} />),
   drawn("Dialog: new token", "full", "Make it", () => <NewTokenDialog closed={nothing} />),
+  ...SENT.flatMap(([state, shows, paths]) => [
+    {
+      ...drawn("Dialog: new token", state, shows ?? "Making it", () => <NewTokenDialog closed={nothing} />),
+      ...{ typed: NAMES.html, press: ["Make it"], answers: { paths: {}, otherwise: paths } },
+    },
+    {
+      ...drawn("Dialog: revoke a token", state, shows ?? "Revoking it", () => <Revoking />),
+      ...{ press: ["Revoke it"], answers: { paths: {}, otherwise: paths } },
+    },
+  ]),
   drawn("Dialog: new token", "made", "shown this once", () => (
     <MadeToken made={{ ...ME, id: ME.token, token: `unistream_${"0".repeat(12)}_${"f".repeat(64)}` }} />
   )),

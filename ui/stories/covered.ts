@@ -30,12 +30,28 @@ const NOT: Readonly<Record<string, Partial<Record<State, string>>>> = {
   DeadLettersTab: { loading: OF_THE_JOB, refused: OF_THE_JOB },
   ExceptionsTab: { loading: OF_THE_JOB, refused: OF_THE_JOB },
   RescaleFields: { stale: "a dialog is closed before" },
+  JobRow: { empty: "a row is of a job" },
+  MadeToken: { loading: "it is the answer", refused: "it is the answer" },
   LetterRows: { empty: "without a letter no row is asked for" },
 };
 
-/** Of what it asks for. */
+/** A list in its props, which may be empty or endless. */
+const LIST = /readonly \w+\??: (?:readonly [^;{]*\[\]|Readonly(?:Map|Set)<)/;
+/** It changes something, and waits for the answer. */
+const SENDS = /\bsetIsSent\(/;
+
+/** The states that what it is given, asks for and sends allow, and that no story draws. */
 export function missing(name: string, path: string, states: ReadonlySet<State | null>): string[] {
-  const asks = SOURCES[path]?.includes("<Answered") === true;
-  const wanted = asks ? STATES.filter((state) => NOT[name]?.[state] === undefined) : [];
-  return wanted.filter((state) => !states.has(state));
+  const wanted = new Set(allowed(SOURCES[path] ?? ""));
+  return STATES.filter(
+    (state) => wanted.has(state) && NOT[name]?.[state] === undefined && !states.has(state),
+  );
+}
+
+function allowed(source: string): readonly State[] {
+  if (source.includes("<Answered")) return STATES;
+  return [
+    ...(LIST.test(source) ? (["empty", "full", "huge"] as const) : []),
+    ...(SENDS.test(source) ? (["loading", "refused"] as const) : []),
+  ];
 }

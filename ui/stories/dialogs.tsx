@@ -5,9 +5,14 @@ import type { JobInfo } from "../src/api/schema";
 import type { Action, Subject } from "../src/model/actions";
 import type { Explained } from "../src/model/explained";
 import { type Operation, type Step, begun } from "../src/model/operations";
+import type { Bar } from "../src/model/checkpointStrip";
+import type { Feeding } from "../src/model/feeds";
+import type { Lane } from "../src/model/timeline";
 import type { Picture } from "../src/model/story";
 import { ExplainedGraph } from "../src/pages/explain/ExplainedGraph";
 import { ExplainedTable } from "../src/pages/explain/ExplainedTable";
+import { CheckpointStrip } from "../src/pages/job/CheckpointStrip";
+import { TimelinePicture } from "../src/pages/job/TimelinePicture";
 import { ActionDialog } from "../src/pages/job/actions/ActionDialog";
 import { SavedCorrections } from "../src/pages/job/SavedCorrections";
 import { FeedsGraph } from "../src/pages/overview/FeedsGraph";
@@ -31,7 +36,7 @@ function dialog(
   info: JobInfo,
   shows: string,
   answers: Answers = NOBODY,
-  press?: string,
+  press?: readonly string[],
 ): Story {
   return {
     group: `Dialog: ${action}`,
@@ -129,6 +134,27 @@ const PICTURE: Picture = {
   rows: [{ number: 1, atMs: 5, text: NAMES.html, kind: "message", from: 0, to: 1 }],
 };
 
+const of = (number: number) => Array.from({ length: number }, (_, index) => index);
+
+/** A row of them, each read by the next. */
+function places(number: number): Feeding[] {
+  return of(number).map((index) => ({
+    ...{ kind: "place", id: `${index}`, name: NAMES.html },
+    reads: index === 0 ? [] : [`${index - 1}`],
+  }));
+}
+
+function bars(number: number): Bar[] {
+  return of(number).map((id) => ({
+    ...{ id, kind: "checkpoint", status: id % 7 === 0 ? "failed" : "completed", startedMs: id },
+    ...{ durationMs: id % 5 === 0 ? null : id, stateBytes: 0, path: null, reason: NAMES.html, figures: null },
+  }));
+}
+
+function lanes(number: number): Lane[] {
+  return of(number).map((index) => ({ name: `${index} ${NAMES.rightToLeft}`, items: [] }));
+}
+
 function drawn(group: string, name: string, shows: string, show: () => ReactNode): Story {
   return { group, name, shows, show: () => <main>{show()}</main>, answers: NOBODY };
 }
@@ -168,13 +194,28 @@ export const DIALOGS_AND_FILES: readonly Story[] = [
       <ExplainedTable plan={PLAN} />
     </>
   )),
-  drawn("Graph of feeds", "full", "React Flow", () => (
-    <FeedsGraph
-      feeds={[{ kind: "place", id: "kafka://a/topic", name: "topic", reads: [] }]}
-      moving={new Set()}
-      open={nothing}
-    />
-  )),
+  ...(
+    [
+      ["empty", 0],
+      ["full", 1],
+      ["huge", 300],
+    ] as const
+  ).flatMap(([state, number]) => [
+    drawn("Graph of feeds", state, "React Flow", () => (
+      <FeedsGraph feeds={places(number)} moving={new Set()} open={nothing} />
+    )),
+    drawn("Strip of checkpoints", state, "", () => (
+      <CheckpointStrip bars={bars(number)} chosen={0} other={null} choose={nothing} />
+    )),
+    drawn("Picture of a timeline", state, "", () => (
+      <TimelinePicture
+        lanes={lanes(number)}
+        range={{ fromMs: 0, toMs: 1_000 }}
+        choose={nothing}
+        onKey={() => false}
+      />
+    )),
+  ]),
   drawn("Story of a file", "full", "user", () => <StoryPicture picture={PICTURE} />),
   drawn("Story of a file", "empty", "No line of the story", () => (
     <StoryPicture picture={{ lanes: [], rows: [] }} />

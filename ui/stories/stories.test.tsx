@@ -47,17 +47,24 @@ test.each(
 )(
   "%s",
   async (_, story) => {
-    const { show, shows, hides = [], press, answers } = story;
+    const { show, shows, hides = [], typed, press = [], answers } = story;
     vi.stubGlobal("fetch", answering(answers));
     const { container, findAllByRole } = render(show());
-    if (press !== undefined) {
-      const [first] = await findAllByRole("button", { name: press }, WAITS);
+    if (typed !== undefined) {
+      const [field] = await findAllByRole("textbox", {}, WAITS);
+      if (field !== undefined) fireEvent.change(field, { target: { value: typed } });
+    }
+    for (const wanted of press) {
+      const name = (found: string) => found.startsWith(wanted);
+      const [first] = await findAllByRole("button", { name }, WAITS);
       if (first !== undefined) fireEvent.click(first);
     }
     await waitFor(() => {
       expect(container.textContent).toContain(shows);
       for (const text of hides) expect(container.textContent).not.toContain(text);
-      if (stateOf(story) === "loading") expect(container.querySelector(".skeleton")).not.toBeNull();
+      if (stateOf(story) === "loading") {
+        expect(container.querySelector(".skeleton, button[disabled]")).not.toBeNull();
+      }
     }, WAITS);
     note(story, drawnIn(container));
     expect(container.querySelector("script, img")).toBeNull();

@@ -20,8 +20,10 @@ export interface Story {
   readonly shows: string;
   /** What is not there then. */
   readonly hides?: readonly string[];
-  /** A button that is pressed first. */
-  readonly press?: string;
+  /** What is typed into the first field. */
+  readonly typed?: string;
+  /** Beginnings of the names of buttons that are pressed first, one after the other. */
+  readonly press?: readonly string[];
   readonly show: () => ReactNode;
   readonly answers: Answers;
 }

@@ -80,7 +80,7 @@ function storyOf({ group, path, own, bodies, ...shows }: Shown, state: State): S
     name: state,
     shows: { loading: "", ...shows, refused: AWAY, stale: OLD }[state],
     show: () => <Page path={path} asksAgain={state === "stale" ? shows.full : null} />,
-    ...(group === "Job: dead-letters" && state !== "empty" ? { press: "Show the rows" } : {}),
+    ...(group === "Job: dead-letters" && state !== "empty" ? { press: ["Show the rows"] } : {}),
     answers: { paths, otherwise: state === "refused" ? REFUSED : "never", ...stale },
   };
 }
@@ -185,7 +185,16 @@ function withoutState(name: string, state: string, shows: string): Story {
   return { ...story, state: "empty", hides: ["It may have been removed"] };
 }
 
+/** What is asked of the cluster there. */
+function replayed(state: State, shows: string, answer: Answer): Story {
+  const paths = { [`${OF_JOB_API}/dead-letters/replays`]: answer };
+  const story = more("Replay of letters", state, `${OF_JOB}/dead-letters`, shows, paths);
+  return { ...story, state, press: ["Show the rows", "Replay ", "Replay"] };
+}
+
 const MORE: readonly Story[] = [
+  replayed("loading", "Not now", "never"),
+  replayed("refused", NAMES.html, { status: 409, errors: [`another replay runs ${NAMES.html}`] }),
   removed("state", "This job was removed from the history."),
   removed("timeline", "file:///data/savepoints/flights"),
   withoutState("cancelled", "CANCELED", "it was cancelled, and its checkpoints were deleted"),

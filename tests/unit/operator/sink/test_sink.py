@@ -569,3 +569,8 @@ def test_committables_of_an_older_snapshot_are_committed() -> None:
     sink = TracingSink([])
     OperatorHarness(CommitterOperator(sink), state=state).open()
     assert "committer commit[txn]" in sink.log
+
+
+def test_a_committer_has_its_counter_before_it_has_committed_anything() -> None:
+    with OperatorHarness(CommitterOperator(TracingSink([]))).open() as harness:
+        assert "committedCommittables" in harness.metrics.counts

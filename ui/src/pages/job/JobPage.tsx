@@ -46,7 +46,7 @@ export function JobPage() {
   const query = useQuery(jobQuery(job));
   const isGone = isNotFound(query.error);
   return (
-    <Gone value={isGone}>
+    <Gone value={isGone && query.data !== undefined}>
       <Answered query={query}>
         {(info) => <Head info={info} goneAtMs={isGone ? query.dataUpdatedAt : null} />}
       </Answered>

@@ -102,7 +102,7 @@ function Asked({ made }: { made: (token: NewToken) => void }) {
           Leave it
         </button>
         <button type="submit" className="primary" disabled={isSent || name.trim() === ""}>
-          Make it
+          {isSent ? "Making it…" : "Make it"}
         </button>
       </div>
     </form>

@@ -57,7 +57,7 @@ function Asked({ token, isOwn }: Omit<Props, "closed">) {
           Leave it
         </button>
         <button type="submit" className="primary ends" disabled={isSent}>
-          Revoke it
+          {isSent ? "Revoking it…" : "Revoke it"}
         </button>
       </div>
     </form>
