@@ -70,6 +70,25 @@ def test_a_job_is_saved_rescaled_drained_started_again_and_cancelled(
     check_case("actions", "wholeLife", cluster.rest_url, job=flights(), **window)
 
 
+def test_keys_widths_paper_and_screen_readers_reach_all_of_it(
+    cluster: EmbeddedCluster, flights: Callable[[], str]
+) -> None:
+    check_case("reached", "byEverybody", cluster.rest_url, job=flights())
+
+
+def test_a_job_that_the_history_loses_while_its_page_is_open_is_said_to_be_gone(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    with EmbeddedCluster("local", Configuration(), workdir=tmp_path / "former") as former:
+        graph, code = fails(tmp_path).job_graph("fares")
+        job = former.submit(SubmitRequest(graph=graph, artifact=pack(code), config={})).job_id
+        assert former.dispatcher.wait(job, WAIT_S)
+    database = f"sqlite:///{tmp_path / 'home' / 'metadata.db'}"
+    with running_case("reached", "removed", cluster.rest_url, job=str(job)) as await_word:
+        await_word("shown")
+        run_command(tmp_path, "db", "prune", "--url", database, "-D", "metadata.retention.jobs=0")
+
+
 def test_a_job_is_upgraded_over_a_reload_and_goes_back_where_it_does_not_come_up(
     cluster: EmbeddedCluster, flights: Callable[[], str]
 ) -> None:

@@ -10,6 +10,7 @@ const KEYS = [
   ["g p", "Plan of a pipeline"],
   ["g s", "Simulation"],
   ["g t", "Tokens"],
+  ["g a", "Audit log"],
   ["?", "This help"],
   ["Esc", "Close"],
 ] as const;

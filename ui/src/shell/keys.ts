@@ -11,17 +11,18 @@ export const PLACES = {
   p: "/explain",
   s: "/simulation",
   t: "/tokens",
+  a: "/audit",
 } as const;
 
 const SEQUENCE_MS = 1_000;
 
-/** Keys of the whole page; none of them acts while somebody types in a field. */
+/** Keys of the whole page; none of them acts while somebody types in a field, or has a dialog to answer. */
 export function useKeys(actions: Readonly<Record<string, () => void>>) {
   const navigate = useNavigate();
   const pressed = useRef({ key: "", atMs: 0 });
   useEffect(() => {
     const act = (event: KeyboardEvent) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target)) return;
+      if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target) || isAsked()) return;
       const before = event.timeStamp - pressed.current.atMs < SEQUENCE_MS ? pressed.current.key : "";
       pressed.current = { key: event.key, atMs: event.timeStamp };
       const place = before === "g" && Object.hasOwn(PLACES, event.key) ? event.key : null;
@@ -40,6 +41,10 @@ export function useKeys(actions: Readonly<Record<string, () => void>>) {
       removeEventListener("keydown", act);
     };
   });
+}
+
+function isAsked(): boolean {
+  return document.querySelector("dialog[open]") !== null;
 }
 
 function isField(target: EventTarget | null): boolean {
