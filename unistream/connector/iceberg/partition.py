@@ -41,6 +41,7 @@ from unistream.connector.iceberg.stage import Key
 
 FIRST_FIELD_ID: Final = 1000  # of partition fields, by the specification
 FOLDER_CHARS_MAX: Final = 120  # of one value; file systems end at 255 bytes
+VALUE_BYTES_MAX: Final = 16  # of a value of a column: a decimal's
 _TIMES: Final = {
     "year": YearTransform(),
     "month": MonthTransform(),
@@ -240,9 +241,16 @@ def _step(
         column = records.column(path[0])
         if len(path) > 1:
             column = pc.struct_field(column, list(path[1:]))
-        return _plain(transform(column))
+        return _plain(transform(_aligned(column)))
 
     return apply
+
+
+def _aligned(column: pa.Array) -> pa.Array:
+    """The column where pyiceberg's transforms, which are Rust, can read it: those of decimals panic at values
+    that lie at no multiple of 16 bytes, and what comes from another process, or a file, lies at one of 8."""
+    lies_well = all(one is None or one.address % VALUE_BYTES_MAX == 0 for one in column.buffers())
+    return column if lies_well else pa.concat_arrays([column])  # which copies
 
 
 def _plain(values: pa.Array) -> pa.Array:

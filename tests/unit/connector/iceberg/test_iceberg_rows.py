@@ -223,6 +223,22 @@ def test_every_transform_puts_rows_where_readers_look_for_them(
         assert lake.rows("SELECT n FROM t WHERE id = 13") == [(2,)]
 
 
+@pytest.mark.parametrize("partition_by", ["bucket(3, price)", "truncate(10, price)"])
+@pytest.mark.parametrize("ahead_bytes", [0, 4, 8])
+def test_values_are_partitioned_wherever_they_lie_in_memory(
+    lake: Lake, parts: Parts, partition_by: str, ahead_bytes: int
+) -> None:
+    """Rows of another process lie at a multiple of 8 bytes; a decimal has 16."""
+    prices = pa.array([Decimal("-1.50"), None, Decimal("23.25")], pa.decimal128(6, 2))
+    valid, values = prices.buffers()
+    moved = pa.py_buffer(bytes(ahead_bytes) + values.to_pybytes()).slice(ahead_bytes)
+    price = pa.Array.from_buffers(prices.type, len(prices), [valid, moved])
+    parts.add(1, rows(id=[1, 2, 3], price=price), parts.sink(partition_by=partition_by))
+    assert lake.rows("SELECT id, price FROM t ORDER BY id") == list(
+        zip([1, 2, 3], prices.to_pylist(), strict=True)
+    )
+
+
 def _read(path: str) -> pa.Table:
     return pq.ParquetFile(path.removeprefix("file://")).read()
 
