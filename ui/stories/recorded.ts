@@ -260,7 +260,7 @@ export const HUGE: Partial<Bodies> = {
   },
   commits: {
     ...recorded("commits"),
-    sinks: many(recorded("commits").sinks, (one, index) => ({ ...one, uid: odd(index) })),
+    sinks: many(recorded("commits").sinks, (one, index) => ({ ...one, plain: index === 1, uid: odd(index) })),
   },
   log: many([LINE], (one, index) => ({ ...one, seq: index + 1, message: odd(index) }), 2_000),
   explain: { text: odd(1).repeat(2_000) },

@@ -18,7 +18,7 @@ from unistream.api.graph import (
     check_max_parallelism,
     check_parallelism,
 )
-from unistream.api.lineage import lineage_graph, read_by, written_by
+from unistream.api.lineage import lineage_graph, plain_sinks, read_by, written_by
 from unistream.api.pipeline import Pipeline, packed
 from unistream.api.sink_order import order_advice
 from unistream.api.sinks import (
@@ -255,7 +255,12 @@ class Environment(SourceMethods):
         graph, code = graphs.translate_resolved(
             self._resolved(stream_graph, bootstrap), self._config.to_dict()
         )
-        graph = structs.replace(graph, writes=written_by(stream_graph), reads=read_by(stream_graph))
+        graph = structs.replace(
+            graph,
+            writes=written_by(stream_graph),
+            reads=read_by(stream_graph),
+            plain_sinks=plain_sinks(stream_graph),
+        )
         if bootstrap is not None:
             graphs.check_bootstrap(graph)
             return graph, code

@@ -20,6 +20,7 @@ from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 from unistream.operator.sink import SinkWriterOperator
 from unistream.port.lineage import NamesDatasets, TracesColumns
 from unistream.port.operator import SourceOperatorSpec
+from unistream.port.sink import is_transactional
 from unistream.port.source import DEAD_LETTERS_TAG
 
 Output: TypeAlias = tuple[int, str | None]
@@ -44,14 +45,25 @@ def lineage_graph(graph: StreamGraph, schemas: Schemas) -> LineageGraph:
 
 
 def written_by(graph: StreamGraph) -> dict[OperatorUid, tuple[str, ...]]:
-    """URIs of what each sink writes, of those that say so."""
-    sinks = [(uid_of(node), node.operator) for node in graph.nodes]
+    """URIs of what each sink writes, of those that say so, by the uid of its commits."""
     found = {
-        uid: tuple(dataset.uri for dataset in _datasets(operator.sink))
-        for uid, operator in sinks
-        if isinstance(operator, SinkWriterOperator)
+        uid: tuple(dataset.uri for dataset in _datasets(operator.sink)) for uid, operator in _sinks(graph)
     }
     return {uid: uris for uid, uris in found.items() if uris}
+
+
+def plain_sinks(graph: StreamGraph) -> tuple[OperatorUid, ...]:
+    """The sinks that commit nothing."""
+    return tuple(uid for uid, operator in _sinks(graph) if not is_transactional(operator.sink))
+
+
+def _sinks(graph: StreamGraph) -> list[tuple[OperatorUid, SinkWriterOperator]]:
+    """By the uid of their commits: without a uid of the user's it is not that of the operator."""
+    return [
+        (node.operator.sink_uid or uid_of(node), node.operator)
+        for node in graph.nodes
+        if isinstance(node.operator, SinkWriterOperator)
+    ]
 
 
 def read_by(graph: StreamGraph) -> dict[OperatorUid, tuple[str, ...]]:

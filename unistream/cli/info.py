@@ -171,14 +171,16 @@ def _last(one: CheckpointInfo, now_ms: int) -> str:
 
 
 def _tables(info: JobInfo) -> Iterator[tuple[str, Cell]]:
-    """Each sink, and what it writes to."""
+    """Each sink that commits or says where it writes, and what it writes to."""
     for uid in dict.fromkeys((*info.sinks, *info.writes)):
         sink = info.sinks.get(uid)
-        said = (
-            UNKNOWN if sink is None else f"{several(sink.rows, 'row')} in {several(sink.commits, 'commit')}"
-        )
-        said = "no commits so far" if sink is None and not info.incomplete else said
-        yield "sink", f"{uid}: {said}" + ("" if sink is None else version_of(sink))
+        if sink is not None:
+            said = f"{several(sink.rows, 'row')} in {several(sink.commits, 'commit')}{version_of(sink)}"
+        elif uid in info.plain_sinks:
+            said = "takes rows as they come, at least once, and commits nothing"
+        else:
+            said = UNKNOWN if info.incomplete else "no commits so far"
+        yield "sink", f"{uid}: {said}"
         for uri in info.writes.get(uid, ()):  # type: ignore[call-overload]
             yield "", uri
 

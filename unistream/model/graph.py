@@ -187,9 +187,12 @@ class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
     job_type: JobType = JobType.STREAMING
     bootstrap: Bootstrap | None = None
     writes: dict[OperatorUid, tuple[str, ...]] = {}
-    """URIs of what each sink writes, of those that say so (`unistream.model.lineage`)."""
+    """URIs of what each sink writes, of those that say so (`unistream.model.lineage`). The uid is that of the
+    sink's commits."""
     reads: dict[OperatorUid, tuple[str, ...]] = {}
     """URIs of what each source reads, of those that say so."""
+    plain_sinks: tuple[OperatorUid, ...] = ()
+    """Sinks that commit nothing, ever: what they are given is with the target when it is sent."""
 
     __repr__ = redacted_repr
 

@@ -253,6 +253,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
         writes: See `unistream.model.graph.JobGraph`; empty also if only the end of the job is known, or if it
             is not started again yet.
         reads: The same of sources.
+        plain_sinks: Sinks that commit nothing, as there; empty also as `writes` is.
         incomplete: What is missing here, of a job that has ended; "": nothing.
     """
 
@@ -292,6 +293,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     given: dict[str, str] = {}
     writes: dict[OperatorUid, tuple[str, ...]] = {}
     reads: dict[OperatorUid, tuple[str, ...]] = {}
+    plain_sinks: tuple[OperatorUid, ...] = ()
     incomplete: str = ""
 
     @property

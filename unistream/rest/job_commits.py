@@ -49,6 +49,7 @@ class SinkCommits(msgspec.Struct, frozen=True, kw_only=True):
     """One sink.
 
     Attributes:
+        plain: It commits nothing, ever: rows are with its target when they are sent, at least once.
         writes: Its tables and topics, as URIs; empty: it does not say, or the job has no master now.
         info: Over all of its commits; null: it has none.
         newest: Its newest commit that is recorded; null: none is.
@@ -56,6 +57,7 @@ class SinkCommits(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     uid: str
+    plain: bool
     writes: tuple[str, ...]
     info: SinkInfo | None
     newest: CommitRecord | None
@@ -154,6 +156,7 @@ def sinks_of(
     return tuple(
         SinkCommits(
             uid=uid,
+            plain=uid in info.plain_sinks,
             writes=writes.get(uid, ()),
             info=info.sinks.get(uid),
             newest=newest.get(uid),

@@ -10,8 +10,10 @@ import pytest
 
 import unistream as us
 from unistream.api.described import described
+from unistream.api.lineage import plain_sinks, written_by
 from unistream.base.secrets import Secret
 from unistream.model.lineage import LineageDataset, SinkLineage, dataset_at
+from unistream.operator.sink import CommitterOperator, SinkWriterOperator
 
 ROWS = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("kind", pa.string())])
 NO_TIME = us.WatermarkStrategy.no_watermarks()
@@ -107,6 +109,30 @@ CASES: dict[str, tuple[Callable[[us.Environment], us.DataStream], dict[str, list
 def test_columns_are_traced(case: str) -> None:
     build, expected = CASES[case]
     assert of_columns(build) == expected
+
+
+class Hook(us.SimpleSink):
+    address = "https://hooks.example.org/a b"
+
+    def write(self, rows: pa.RecordBatch) -> None: ...
+
+
+@pytest.mark.parametrize("uid", ["", "lake"])
+def test_a_graph_names_its_outputs_by_the_uids_of_their_commits(tmp_path: Path, uid: str) -> None:
+    """Those that have no uid are shown once, too: with what they write, and what they have committed."""
+    env = us.Environment()
+    rows = stream(env)
+    made = [rows.sink_to(sink) for sink in (us.FileSink(str(tmp_path / "a b"), format="csv"), Hook())]
+    for number, sink in enumerate(made):
+        if uid:
+            sink.uid(f"{uid} {number}")
+    graph = env.stream_graph()
+    operators = [node.operator for node in graph.nodes]
+    writers = [one.sink_uid for one in operators if isinstance(one, SinkWriterOperator)]
+    committers = [one.sink_uid for one in operators if isinstance(one, CommitterOperator)]
+    assert list(written_by(graph)) == writers
+    assert committers == writers[:1]
+    assert plain_sinks(graph) == tuple(writers[1:])
 
 
 def test_a_pipeline_names_its_data_sets_and_what_comes_from_where(tmp_path: Path) -> None:

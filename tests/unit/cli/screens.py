@@ -236,6 +236,9 @@ SCREENS: Final[Mapping[str, Callable[[int], Parts]]] = {
     "list": lambda _width: [output.jobs_grid(jobs(), NOW_MS)],
     "info_running": lambda _width: info.shown(job("flights_per_minute"), NOW_MS),
     "info_bounded": lambda _width: info.shown(job("history"), NOW_MS),
+    "info_plain_sink": lambda _width: info.shown(
+        replace(job("history"), plain_sinks=(OperatorUid("lake"),)), NOW_MS
+    ),
     "info_failed": lambda _width: info.shown(job("fares"), NOW_MS),
     "info_subtasks": lambda _width: info.shown(job("fares"), NOW_MS, subtasks=True),
     "info_without_archive": lambda _width: info.shown(without_archive(), NOW_MS),

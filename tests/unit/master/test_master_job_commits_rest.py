@@ -66,11 +66,13 @@ def test_every_sink_is_there_that_anything_is_known_of(known: bool) -> None:
         target="mini",
         submitted_ms=1,
         sinks={"counted": SinkInfo(rows=3)},
-        writes={OperatorUid("silent"): ("file:///lake",)},
+        writes={OperatorUid("silent"): ("file:///lake",), OperatorUid("hook"): ("https://hook",)},
+        plain_sinks=(OperatorUid("hook"),),
     )
     waits = {"waits": (staged(5, 1, 1, 1),)} if known else None
     found = {one.uid: one for one in sinks_of(info, [committed(7), committed(6)], waits)}
-    assert list(found) == sorted({"counted", "silent", "lake", *(waits or ())})
+    assert [one.uid for one in found.values() if one.plain] == ["hook"]
+    assert list(found) == sorted({"counted", "silent", "lake", "hook", *(waits or ())})
     assert (found["silent"].writes, found["silent"].info) == (("file:///lake",), None)
     assert (found["lake"].newest, found["lake"].info) == (committed(7), None)
     assert found["silent"].staged == (() if known else None)

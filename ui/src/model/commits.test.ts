@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import type { JobCommits, StagedOutput } from "../api/schema";
+import type { JobCommits, SinkCommits, StagedOutput } from "../api/schema";
 import { momentOf, notYet, waitingOf } from "./commits";
 
 function staged(checkpoint_id: number, since_ms: number | null): StagedOutput {
@@ -22,7 +22,11 @@ describe("what waits", () => {
       { kind: "waits", committables: 2, bytes: 10, sinceMs: null },
     ],
   ])("%s", (_, given, waiting) => {
-    expect(waitingOf({ staged: given })).toEqual(waiting);
+    expect(waitingOf({ plain: false, staged: given })).toEqual(waiting);
+  });
+
+  it.each([[null], [[]]])("never of a sink that commits nothing (%j)", (given) => {
+    expect(waitingOf({ plain: true, staged: given })).toEqual({ kind: "never" });
   });
 });
 
@@ -35,7 +39,22 @@ describe("what is in no commit yet", () => {
     sinks: [],
     commits: [],
   };
+  const webHook: SinkCommits = {
+    uid: "hook",
+    plain: true,
+    writes: ["https://hooks.example.org"],
+    info: null,
+    newest: null,
+    staged: [],
+  };
   it.each([
+    ["where no sink commits", { ...none, sinks: [webHook] }, true, null],
+    [
+      "where one of two commits",
+      { ...none, sinks: [webHook, { ...webHook, uid: "lake", plain: false }] },
+      true,
+      "There is no complete checkpoint yet, so nothing is committed.",
+    ],
     ["a job that has ended", { ...none, checkpoint_id: 3, taken_ms: 1 }, false, null],
     [
       "before the first checkpoint",

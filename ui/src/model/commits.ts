@@ -2,6 +2,7 @@ import type { JobCommits, SinkCommits } from "../api/schema";
 
 /** What of a sink waits for its commit. */
 export type Waiting =
+  | { readonly kind: "never" }
   | { readonly kind: "nothing" }
   | { readonly kind: "unknown" }
   | {
@@ -11,7 +12,8 @@ export type Waiting =
       readonly sinceMs: number | null;
     };
 
-export function waitingOf({ staged }: Pick<SinkCommits, "staged">): Waiting {
+export function waitingOf({ plain, staged }: Pick<SinkCommits, "plain" | "staged">): Waiting {
+  if (plain) return { kind: "never" };
   if (staged === null) return { kind: "unknown" };
   if (staged.length === 0) return { kind: "nothing" };
   const known = staged.flatMap(({ since_ms }) => (since_ms === null ? [] : [since_ms]));
@@ -31,9 +33,12 @@ export function momentOf(watermarkMs: number | null): number | "end" | null {
   return watermarkMs > DATES_MS ? "end" : watermarkMs;
 }
 
-/** What is in no commit yet, in a sentence. */
-export function notYet({ checkpoint_id, taken_ms, now_ms }: JobCommits, runs: boolean): string | null {
-  if (!runs) return null;
+/** What is in no commit yet, in a sentence; null where no sink commits. */
+export function notYet(
+  { checkpoint_id, taken_ms, now_ms, sinks }: JobCommits,
+  runs: boolean,
+): string | null {
+  if (!runs || (sinks.length > 0 && sinks.every(({ plain }) => plain))) return null;
   if (checkpoint_id === null || taken_ms === null) {
     return "There is no complete checkpoint yet, so nothing is committed.";
   }

@@ -21,6 +21,7 @@ function commits(sinks: Readonly<Record<string, readonly Staged[] | null>>): Job
     commits: [],
     sinks: Object.entries(sinks).map(([uid, found]) => ({
       uid,
+      plain: false,
       writes: [],
       info: null,
       newest: null,

@@ -180,6 +180,7 @@ def recorded_info(found: RecordedJob, store: meta.MetadataStore) -> JobInfo:
             cluster=record.cluster,
             writes=graph.writes,
             reads=graph.reads,
+            plain_sinks=graph.plain_sinks,
         )
     attempts, exceptions = store.attempts(record.job), store.exceptions(record.job)
     info = job_info(

@@ -128,6 +128,7 @@ def job_info(facts: JobFacts) -> info.JobInfo:
         cluster=record.cluster,
         writes={} if graph is None else graph.writes,
         reads={} if graph is None else graph.reads,
+        plain_sinks=() if graph is None else graph.plain_sinks,
     )
 
 
