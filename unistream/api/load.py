@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import os
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from unistream.base.errors import ConfigError, UnistreamError, UserCodeError
 from unistream.base.user_files import raised_at
 
 if TYPE_CHECKING:
     from unistream.api.environment import Environment
+
+_SHAPE: Final = (
+    "write def build(env: us.Environment), and add the pipeline to env, which is run by its caller"
+)
 
 
 def load_function(reference: str) -> Callable[[Environment], object]:
@@ -43,16 +48,33 @@ def build(function: Callable[[Environment], object], environment: Environment) -
     """Lets the user's function add its operators.
 
     Raises:
-        ConfigError: the pipeline is not valid.
+        ConfigError: the pipeline is not valid, or it is not added to `environment`.
         UserCodeError: it raised something else; its traceback is in the text.
     """
+    name = getattr(function, "__qualname__", repr(function))
+    _check_takes_one(function, name)
     try:
-        function(environment)
+        made = function(environment)
     except UnistreamError:
         raise
     except Exception as error:
-        name = getattr(function, "__qualname__", repr(function))
         raise UserCodeError(f"{name} raised {_described(error)}") from error
+    if isinstance(made, type(environment)) and made is not environment:
+        raise ConfigError(f"{name} returned an Environment of its own: {_SHAPE}")
+
+
+def _check_takes_one(function: Callable[..., object], name: str) -> None:
+    """Raises ConfigError: it cannot be called with an environment alone."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # one in C has none
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        raise ConfigError(
+            f"{name}{signature} cannot be called with the environment alone: {_SHAPE}"
+        ) from None
 
 
 def _import(name: str) -> ModuleType:

@@ -29,6 +29,20 @@ def failing(env):
         raise ValueError("no such flight")
     stream(env, rows=100).map_batches(explode).sink_to(us.BlackholeSink()).uid("out")
 
+def alone():
+    return us.Environment()
+
+
+def of_two(env, day):
+    bounded(env)
+
+
+def own(env):
+    mine = us.Environment()
+    bounded(mine)
+    return mine
+
+
 def raising(env):
     return {}["missing"]
 

@@ -36,6 +36,15 @@ REFUSED = [
     pytest.param(["pipelines:bunded"], "has no 'bunded'; did you mean 'bounded'?", id="a slip"),
     pytest.param(["pipelines:not_callable"], "is not a function but int", id="not a function"),
     pytest.param(["pipelines:raising"], "raising raised KeyError: 'missing' at", id="function raises"),
+    pytest.param(
+        ["pipelines:alone"],
+        "alone() cannot be called with the environment alone: write def",
+        id="nothing is taken",
+    ),
+    pytest.param(["pipelines:of_two"], "of_two(env, day) cannot be called with", id="too much is taken"),
+    pytest.param(
+        ["pipelines:own"], "own returned an Environment of its own: write def", id="its own environment"
+    ),
     pytest.param(["pipelines:refused"], "parallelism", id="pipeline refused"),
     pytest.param(["pipelines:empty"], "the pipeline is empty", id="nothing to run"),
     pytest.param(
