@@ -21,7 +21,9 @@ from typer.testing import CliRunner
 import unistream as us
 from tests.eventually import WAIT_S
 from tests.support.servers.kafka_tools import end_offsets, produce_values
+from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.object_stores import file_system, use_store
 from unistream.cli.stack import app
 from unistream.connector.catalogue import create_discovery
 from unistream.testing.devtools import jars as stack_jars
@@ -41,6 +43,27 @@ def _run(*arguments: str, folder: Path) -> str:
     result = CliRunner().invoke(app, [*arguments, "--dir", str(folder)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
+
+
+def test_buckets_are_made_and_jobs_find_them_by_the_options_that_are_shown(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the local s3 does not run: 'unistream stack up s3' starts it"):
+        _run("buckets", "create", "lake", folder=tmp_path)
+    try:
+        _run("up", "s3", folder=tmp_path)
+        with pytest.raises(ConfigError, match="'The Lake' is no name of a bucket: 3 to 63 small letters"):
+            _run("buckets", "create", "other", "The Lake", folder=tmp_path)
+        made = _run("buckets", "create", "lake", folder=tmp_path)
+        assert made.startswith("s3://lake is there\njobs find it with -D s3.endpoint=http://127.0.0.1:")
+        options = dict(one.split("=", 1) for one in made.split() if one.startswith("s3."))
+        use_store(Configuration(options))
+        files, _ = file_system("s3://lake")
+        files.pipe_file("lake/a", b"1")
+        assert _run("buckets", "create", "lake", folder=tmp_path) == made
+        assert files.cat_file("lake/a") == b"1"
+        assert not files.exists("other")
+    finally:
+        use_store(Configuration({}))
+        _run("down", folder=tmp_path)
 
 
 @pytest.mark.own_network

@@ -213,6 +213,7 @@ export function job(subtasks: SubtaskInfo[], more: Partial<JobInfo> = {}): JobIn
     given: {},
     writes: {},
     reads: {},
+    plain_sinks: [],
     incomplete: "",
     ...more,
   };

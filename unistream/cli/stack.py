@@ -13,6 +13,7 @@ from rich.console import Console
 
 from unistream.base.extras import require
 from unistream.cli.output import console, print_json
+from unistream.cli.stack_buckets import app as buckets
 from unistream.cli.stack_topics import app as topics
 from unistream.cli.stack_topics import stack_folder
 from unistream.cli.tables import Fit, Grid, PrintedColumn
@@ -25,6 +26,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(topics, name="topics")
+app.add_typer(buckets, name="buckets")
 
 Folder = Annotated[
     Path | None,

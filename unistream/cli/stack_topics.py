@@ -57,7 +57,4 @@ def _counted(partitions: int) -> str:
 
 def _broker(folder: Path | None) -> str:
     require("kafka", "the local Kafka")
-    for server in devtools.status(folder or stack_folder()):
-        if server.name == devtools.KAFKA and server.address is not None:
-            return server.address
-    raise ConfigError("the local Kafka does not run: 'unistream stack up kafka' starts it")
+    return devtools.address_of(folder or stack_folder(), devtools.KAFKA)

@@ -34,10 +34,7 @@ export function momentOf(watermarkMs: number | null): number | "end" | null {
 }
 
 /** What is in no commit yet, in a sentence; null where no sink commits. */
-export function notYet(
-  { checkpoint_id, taken_ms, now_ms, sinks }: JobCommits,
-  runs: boolean,
-): string | null {
+export function notYet({ checkpoint_id, taken_ms, now_ms, sinks }: JobCommits, runs: boolean): string | null {
   if (!runs || (sinks.length > 0 && sinks.every(({ plain }) => plain))) return null;
   if (checkpoint_id === null || taken_ms === null) {
     return "There is no complete checkpoint yet, so nothing is committed.";

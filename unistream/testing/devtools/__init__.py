@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from unistream.testing.devtools.jars import cache_dir
 from unistream.testing.devtools.kafka_tools import create_topic, topic_partitions
+from unistream.testing.devtools.object_store import make_bucket, options_of
 from unistream.testing.devtools.process import port_is_free
 from unistream.testing.devtools.servers import KAFKA, S3, SERVERS, ZOOKEEPER
-from unistream.testing.devtools.stack import ServerStatus, down, log_tail, status, up
+from unistream.testing.devtools.stack import ServerStatus, address_of, down, log_tail, status, up

@@ -110,6 +110,14 @@ def status(folder: Path) -> list[ServerStatus]:
     return [_status_of(folder, spec, record.servers.get(spec.name)) for spec in SERVERS.values()]
 
 
+def address_of(folder: Path, server: str) -> str:
+    """``host:port`` of a server that runs. Raises ConfigError: it does not."""
+    found = next(one for one in status(folder) if one.name == server)
+    if found.address is None or found.state != "running":
+        raise ConfigError(f"the local {server} does not run: 'unistream stack up {server}' starts it")
+    return found.address
+
+
 def log_tail(folder: Path, server: str, lines: int = 50) -> str:
     """Last lines of a server's log.
 

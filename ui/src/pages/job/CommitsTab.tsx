@@ -108,9 +108,7 @@ function NotYet({ sink, nowMs }: { sink: SinkCommits; nowMs: number }) {
     case "unknown":
       return UNKNOWN;
     case "never":
-      return (
-        <span className="quiet">commits nothing: it takes rows as they come, at least once</span>
-      );
+      return <span className="quiet">commits nothing: it takes rows as they come, at least once</span>;
     case "nothing":
       return <span className="quiet">nothing is staged</span>;
     case "waits":
