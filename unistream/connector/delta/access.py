@@ -28,6 +28,11 @@ _DAMAGED: Final = (
     "Schema error",
     "missing field",
 )
+_NO_KEY: Final = "an error occurred while loading credentials"
+_GIVE_A_KEY: Final = (
+    "give a key that may list, read and write that folder: s3.access-key and s3.secret-key, or "
+    "storage_options and filesystem_options of the table"
+)
 _NO_FOLDER: Final = "Invalid table location"
 """The beginning of deltalake's messages for tables that it will never read. Any other may be of a store that
 fails."""
@@ -54,6 +59,9 @@ def failed(uri: str, error: Exception) -> ConfigError | Unreachable:
         )
     if any(one in text for one in _DAMAGED):
         return ConfigError(f"table {uri} cannot be read: its log is damaged: {text}")
+    if _NO_KEY in text:  # on a machine with a role that may pass
+        why = text.rpartition(_NO_KEY)[2].strip(": ")
+        return Unreachable(f"table {uri}: no key for its store was found ({why}); {_GIVE_A_KEY}")
     if _NO_FOLDER in text or stays(error):
         return ConfigError(f"table {uri} cannot be read: {text}")
     return Unreachable(f"table {uri} could not be read: {text}")
@@ -84,7 +92,4 @@ def refused_access(uri: str, error: BaseException) -> ConfigError | None:
     status, code = _STATUS.search(text), _CODE.search(text)
     found = [status.group(1) if status else "", *(code.groups(default="") if code else ())]
     why = " ".join(one for one in found if one).rstrip(".") or "no permission"
-    return ConfigError(
-        f"table {uri}: its store refused access ({why}); give a key that may list, read and write that "
-        "folder: s3.access-key and s3.secret-key, or storage_options and filesystem_options of the table"
-    )
+    return ConfigError(f"table {uri}: its store refused access ({why}); {_GIVE_A_KEY}")

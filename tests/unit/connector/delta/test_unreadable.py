@@ -16,6 +16,7 @@ from tests.contract.sinks.run import SinkRun
 from tests.unit.connector.delta.delta_tables import append, rewrite
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.connector.delta import DeltaSink, DeltaSource
+from unistream.connector.delta.access import failed
 from unistream.connector.delta.table import DeltaSinkTable
 
 ROWS = pa.table({"id": [1]})
@@ -104,6 +105,16 @@ def test_a_store_that_does_not_answer_is_an_outage() -> None:
     }
     with pytest.raises(Unreachable, match=r"table s3://bucket/t could not be read: .*refused"):
         DeltaSinkTable.open("s3://bucket/t", options)
+
+
+def test_a_store_for_which_nobody_has_a_key_says_where_it_is_given() -> None:
+    said = "Operation not supported: an error occurred while loading credentials: no token of a role"
+    found = failed("s3://lake/t", OSError(said))
+    assert isinstance(found, Unreachable), "the role of a machine may come"
+    assert str(found).startswith(
+        "table s3://lake/t: no key for its store was found (no token of a role); give a key that may list, "
+        "read and write that folder: s3.access-key and s3.secret-key"
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"mode": "upsert", "key": "id"}], ids=["append", "upsert"])
