@@ -251,6 +251,20 @@ CHANGES = {  # of clocks, by whole hours: zone, a time shortly before
     "a day that was left out": ("Pacific/Apia", "2011-12-30 05:00"),
 }
 MINUTES = range(0, 24 * 60, 15)
+DAYS = {  # that are another one by some way of reckoning: zone, a time shortly before
+    **CHANGES,
+    "no midnight, in the south": ("America/Santiago", "2024-09-07 20:00"),
+    "midnight inside of what was left out": ("America/Toronto", "1919-03-30 15:00"),
+    "a minute behind midnight twice": ("America/Goose_Bay", "2010-11-06 15:00"),
+    "another day that was left out": ("Pacific/Kwajalein", "1993-08-21 00:00"),
+    "a new year that is no midnight": ("Pacific/Kiritimati", "1994-12-31 00:00"),
+}
+FIRST_DAYS = {
+    "day": lambda day: day,
+    "week": lambda day: day - datetime.timedelta(days=day.weekday()),
+    "month": lambda day: day.replace(day=1),
+    "year": lambda day: day.replace(month=1, day=1),
+}
 
 
 def beginning(at: datetime.datetime, unit: str) -> datetime.datetime:
@@ -278,6 +292,22 @@ def test_a_time_is_in_the_unit_that_it_is_floored_to(change: str, unit: Any) -> 
         assert floored.astimezone(datetime.UTC) == beginning(at.astimezone(zoneinfo.ZoneInfo(zone)), unit)
     why = {"no midnight": "Local time does not exi", "midnight twice": "Local time is ambiguous"}
     assert refused == {why[one] for one in why if unit == "day" and change.startswith(one)}
+
+
+@pytest.mark.parametrize("unit", FIRST_DAYS)
+@pytest.mark.parametrize("change", DAYS)
+def test_dates_know_no_day_without_a_beginning(change: str, unit: Any) -> None:
+    """The way around `floor_to` of a time that the guide names, by Python's zones."""
+    zone, begin = DAYS[change]
+    first = datetime.datetime.fromisoformat(f"{begin}+00:00")
+    times = [first + datetime.timedelta(minutes=15 * number) for number in range(200)]
+    rows = pa.table({"at": pa.array([*times, None], pa.timestamp("us", zone))})
+    floored = computed(c("at").cast("date32").floor_to(unit), rows)
+    assert floored.type == pa.date32()
+    there = [at.astimezone(zoneinfo.ZoneInfo(zone)).date() for at in times]
+    assert floored.to_pylist() == [*map(FIRST_DAYS[unit], there), None]
+    if unit == "day":
+        assert computed(c("at").cast("date32"), rows).to_pylist() == [*there, None]
 
 
 def test_a_float_next_to_integers_has_64_bits() -> None:
