@@ -32,7 +32,7 @@ ICEBERG_PARTS: Final = (
 )
 DELTA_PARTS: Final = ("", "id", "s", "n", "z", "d9", "d38", "day", "bo", "i16")
 NOT_REPLACED: Final = ("d9", "d38")  # a partition of decimals takes rows, and does not replace them
-LITERALS: Final = {  # values of `second`
+LITERALS: Final = {  # values of some rows
     "id": "6",
     "s": "'é'",
     "n": "timestamp_ntz'1969-12-31 23:59:59.999999'",
@@ -41,7 +41,7 @@ LITERALS: Final = {  # values of `second`
     "d9": "-0.01BD",
     "b": "X''",
     "bo": "false",
-    "f": "float(-0.0)",
+    "f": "float(1.5)",  # Iceberg looks for 0.0 in no partition of -0.0
 }
 PLACES: Final = pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])
 

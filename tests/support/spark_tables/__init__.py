@@ -37,7 +37,7 @@ class SparkTables(Closing):
     """A Spark that runs until it is closed. Its catalog ``lake`` is that of `properties`.
 
     Attributes:
-        properties: The same Iceberg catalog for pyiceberg and for our sources and sinks; its name is ``lake``.
+        properties: The same Iceberg catalog for pyiceberg, and our sources and sinks; its name is ``lake``.
         deltas: A folder for Delta tables.
     """
 
@@ -87,7 +87,11 @@ class SparkTables(Closing):
 
 
 def environment() -> tuple[Path, Path]:
-    """An interpreter with that Spark, and the folder of the jars. Raises CalledProcessError: they cannot be had."""
+    """An interpreter with that Spark, and the folder of the jars.
+
+    Raises:
+        CalledProcessError: they are not to be had.
+    """
     folder = cache_dir() / "spark-tables"
     python, jars, done = folder / "bin" / "python", folder / "jars", folder / "complete"
     made_of = "\n".join([*PACKAGES, (HERE / "pom.xml").read_text()])
@@ -108,8 +112,8 @@ def _command(*words: object) -> None:
 
 
 def same_rows(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Rows in an order and a form in which those of two engines can be compared: a time with a zone is a moment,
-    NaN is NaN, and -0.0 is another value than 0.0."""
+    """Rows in an order and a form in which those of two engines can be compared: a time with a zone is a
+    moment, NaN is NaN, and -0.0 is another value than 0.0."""
     return sorted(repr(sorted((name, _plain(value)) for name, value in row.items())) for row in rows)
 
 
