@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import psutil
 
-from benchmarks.scale_master import counts_in
+from benchmarks.scale_master import begin, counts_in
 from unistream.base.closing import Closing
 from unistream.client.machine import home
 from unistream.client.remote.rest_client import RestClient
@@ -56,6 +56,7 @@ class Master(Closing):
 
     def __init__(self, files: Path, words: Sequence[str]) -> None:
         self._counts, self._err = files.with_suffix(".counts"), files.with_suffix(".err")
+        begin(self._counts)
         command = [sys.executable, "-m", "benchmarks.scale_master", str(self._counts), *words]
         with self._err.open("wb") as err:
             self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=err)

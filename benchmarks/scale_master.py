@@ -22,11 +22,15 @@ _CHANGES: Final = ("INSERT", "UPDATE", "DELETE")
 _VALUE: Final = ".value"  # see `unistream.ha.folder_store`
 
 
+def begin(path: Path) -> None:
+    """Makes the file, with nothing counted."""
+    path.write_bytes(bytes(struct.calcsize(_FORM)))
+
+
 class Counts:
     """The numbers in the file; thread-safe for this process."""
 
     def __init__(self, path: Path) -> None:
-        path.write_bytes(bytes(struct.calcsize(_FORM)))
         with path.open("r+b") as file:
             self._file = mmap.mmap(file.fileno(), 0)
         self._numbers = [0] * len(COUNTED)

@@ -25,6 +25,7 @@ from unistream.worker.code import pack
 MIB: Final = 2**20
 SUBMITTERS: Final = 4
 HEARTBEATS_MIN: Final = 3  # of each worker, for a share of a core
+SESSION_S: Final = 10  # how long a leader that was killed still counts, with ZooKeeper
 CHAIN: Final = 20  # vertices of the job with many subtasks: as many of its tasks share a slot
 REGION: Final = ("source", 0)  # whose failure restarts one region
 
@@ -60,7 +61,11 @@ class Cluster:
     def await_count(self, what: str, total: int, done: Callable[[], int]) -> float:
         """Seconds until `done` has reached `total`."""
         reached = self.screen.step(what, total, done)
-        return await_that(reached, what, self.sizes.timeout_s, lambda: self.master.said)
+        return await_that(reached, what, self.sizes.timeout_s, self._said)
+
+    def _said(self) -> str:
+        seen = self.swarm.figures()
+        return f"simulated workers: {dict(seen.states)}, {dict(seen.counts)}\nthe master:\n{self.master.said}"
 
     def measured(self) -> Measured:
         return Measured(self.master, self.swarm, self.zookeeper)
@@ -134,6 +139,7 @@ def _elected(folder: Path, quorum: str) -> Mapping[str, str]:
         "high-availability.zookeeper.quorum": quorum,
         "high-availability.storageDir": (folder / "ha").as_uri(),
         "high-availability.cluster-id": "scale",
+        "high-availability.zookeeper.client.session-timeout": f"{SESSION_S} s",
     }
 
 
@@ -234,7 +240,7 @@ def _checkpoint(here: Cluster, job: RestJobClient, tasks: int) -> Row:
         )
         seconds = time.monotonic() - began_s
         place = taken.result(here.sizes.timeout_s)
-    newest = next(one for one in job.checkpoints().history if one.status == "COMPLETED")
+    newest = job.checkpoints().latest_completed
     metadata = Path(urlsplit(place).path) / "_metadata"
     return measured.row(
         "subtasks",
@@ -243,7 +249,7 @@ def _checkpoint(here: Cluster, job: RestJobClient, tasks: int) -> Row:
         "subtasks",
         seconds,
         (Wanted(figure="complete_s", below=5),),
-        complete_s=(newest.duration_ms or 0) / 1000,
+        complete_s=0.0 if newest is None else (newest.duration_ms or 0) / 1000,
         metadata_mb=metadata.stat().st_size / MIB,
     )
 

@@ -14,6 +14,7 @@ It ends when its input does.
 from __future__ import annotations
 
 import base64
+import hashlib
 import heapq
 import json
 import os
@@ -27,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from unistream.base.clock import SystemClock
 from unistream.base.closing import Closing
@@ -47,7 +49,7 @@ from unistream.worker.process.reports import GaveUp, call_patiently
 
 THREADS: Final = 16  # for calls to the master
 LATENCIES_KEPT: Final = 20_000
-STATE_BYTES: Final = 64 * MIB  # of each keyed operator, as its snapshot says
+STATE: Final = bytes(64)  # of each keyed operator
 KEY_GROUPS: Final = 4  # of each subtask
 PATIENCE_MS: Final = 60_000
 CALL_S: Final = 30.0  # for one call: the master shares its processors with this process
@@ -65,12 +67,14 @@ class Task:
     number: int
     state: str = "INITIALIZING"
 
-    def snapshot(self) -> TaskSnapshot:
-        """State as a keyed operator has it: a file with a record batch for each key group."""
-        name = f"{self.attempt.vertex}-{self.attempt.index}"
+    def snapshot(self, folder: Path) -> TaskSnapshot:
+        """State as a keyed operator has it: a file with a record batch for each key group. It is there,
+        since the next master looks for it, but for its content."""
+        name = f"{self.attempt.vertex}-{self.attempt.index}-keyed-state"
+        (folder / name).write_bytes(STATE)
         table = KeyedHandle(
             name="state",
-            file=FileRef(path=f"{name}-keyed-state", size=STATE_BYTES, sha256="0" * 64),
+            file=FileRef(path=name, size=len(STATE), sha256=hashlib.sha256(STATE).hexdigest()),
             key_groups=tuple(range(self.number * KEY_GROUPS, (self.number + 1) * KEY_GROUPS)),
             rows=1_000_000,
             offsets=tuple(KIB * n for n in range(KEY_GROUPS + 1)),
@@ -90,6 +94,7 @@ class Worker:
     address: str
     lease: FlightControlClient
     reports: FlightControlClient
+    left: threading.Event  # its master is gone
     waiting: deque[msg.ToJobManager] = field(default_factory=deque)
     sends: bool = False
     tasks: dict[AttemptId, Task] = field(default_factory=dict)
@@ -113,7 +118,7 @@ class Swarm(Closing):
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="swarm")
         self._lock = threading.RLock()
         self._output = threading.Lock()
-        self._left = threading.Event()  # the master that the workers had is gone
+        self._left = threading.Event()  # of the workers that there are
         self._stop = threading.Event()
         self._generation = 0
         self._workers: list[Worker] = []
@@ -151,7 +156,7 @@ class Swarm(Closing):
             link = Path(self._folder.name) / name
             link.symlink_to(self._server.address.removeprefix(UNIX_SCHEME))
             ours = [FlightControlClient(master, CALL_S, secret=lambda: secret) for _ in range(2)]
-            worker = Worker(TaskManagerId(name), f"{UNIX_SCHEME}{link}", *ours)
+            worker = Worker(TaskManagerId(name), f"{UNIX_SCHEME}{link}", *ours, self._left)
             self._pool.submit(self._register, worker, slots, number / count)
 
     def fail(self, job: JobId, vertex: str, index: int, why: str) -> bool:
@@ -170,13 +175,15 @@ class Swarm(Closing):
             if (attempt.job, checkpoint_id) in self._barriers:
                 return False
             self._barriers.add((attempt.job, checkpoint_id))
+            folder = Path(urlsplit(message.directory).path)
+            folder.mkdir(parents=True, exist_ok=True)
             for task in self._jobs.get(attempt.job, {}).values():
                 acked = msg.CheckpointAcked(
                     attempt=task.attempt,
                     checkpoint_id=checkpoint_id,
-                    snapshot=task.snapshot(),
-                    persisted_bytes=STATE_BYTES,
-                    state_bytes=STATE_BYTES,
+                    snapshot=task.snapshot(folder),
+                    persisted_bytes=len(STATE),
+                    state_bytes=len(STATE),
                 )
                 self._report(task.worker, acked)
             return True
@@ -221,7 +228,7 @@ class Swarm(Closing):
             memory={"framework": 128 * MIB, "task": 512 * MIB, "network": 128 * MIB, "managed": 512 * MIB},
             hardware=MachineResources(cpu_cores=2, memory_bytes=2**34),
         )
-        answer = self._call(worker.reports, message)
+        answer = self._call(worker, worker.reports, message)
         with self._lock:
             if not isinstance(answer, msg.Registered):
                 self._counts["refused"] += 1
@@ -246,7 +253,7 @@ class Swarm(Closing):
         with self._lock:
             running = tuple((attempt, METRICS) for attempt in worker.tasks)
         beat = msg.Heartbeat(task_manager=worker.id, metrics=running, used={"network": MIB, "process": 2**28})
-        answer = self._call(worker.lease, beat)
+        answer = self._call(worker, worker.lease, beat)
         with self._lock:
             if isinstance(answer, msg.Ack):
                 self._counts["beats"] += 1
@@ -271,19 +278,22 @@ class Swarm(Closing):
             if not reports:
                 return
             for parcel in parcels(reports):
-                self._call(worker.reports, parcel.request)
+                self._call(worker, worker.reports, parcel.request)
 
-    def _call(self, client: FlightControlClient, message: msg.Request) -> msg.Answer | None:
+    def _call(self, worker: Worker, client: FlightControlClient, message: msg.Request) -> msg.Answer | None:
         """The answer; None: the master is gone."""
+        left = worker.left
         try:
-            answer = call_patiently(client, message, clock=CLOCK, patience_ms=PATIENCE_MS, stop=self._left)
-        except GaveUp:
-            self._counts["not answered"] += 1
-            return None
+            answer = call_patiently(client, message, clock=CLOCK, patience_ms=PATIENCE_MS, stop=left)
         except UnistreamError as error:
-            self._counts[f"failed: {error}"[:200]] += 1
+            if not left.is_set():  # else it was left meanwhile
+                why = "not answered" if isinstance(error, GaveUp) else f"failed: {error}"[:200]
+                with self._lock:
+                    self._counts[why] += 1
             return None
         with self._lock:
+            if left.is_set():
+                return None
             size = len(encode(message))
             self._bytes["to master"] += size
             self._bytes[f"to master: {type(message).__name__}"] += size
