@@ -5,10 +5,10 @@
     python -m benchmarks.scale subtasks --subtasks 2000 --workers 100 --json
     python -m benchmarks.scale jobs --jobs 50 --ha zookeeper
 
-The master is a process of its own, started by `unistream cluster start`. Its workers are simulated: few processes
-with very many identities each, which speak the real protocol over the real connections and run nothing
-(`benchmarks/scale_workers.py`). They share the machine with the master: its processor time is measured apart,
-seconds are those of both. What is measured, and what the figures mean: docs/scale.md.
+The master is a process of its own, started by `unistream cluster start`. Its workers are simulated: few
+processes with very many identities each, which speak the real protocol over the real connections and run
+nothing (`benchmarks/scale_workers.py`). They share the machine with the master: its processor time is
+measured apart, seconds are those of both. What is measured, and what the figures mean: docs/scale.md.
 
 heartbeats  workers register, and each sends and answers heartbeats
 subtasks    a job of many subtasks is deployed, takes a checkpoint, loses one region, is cancelled

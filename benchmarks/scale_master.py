@@ -2,23 +2,24 @@
 
     python -m benchmarks.scale_master COUNTS cluster start …
 
-COUNTS is a file of 64-bit numbers, in the order of `COUNTED`, that is current at any time: statements that
-change rows of the metadata database, its commits, and values that the folder of a cluster of one master gets
-(of several masters ZooKeeper counts itself).
+COUNTS is a file of 64-bit numbers, in the order of `COUNTED`, that is current at any time: rows of the
+metadata database that were changed, its commits, and values that the folder of a cluster of one master gets
+(of several masters ZooKeeper counts itself); microseconds of garbage collections.
 """
 
 from __future__ import annotations
 
+import gc
 import mmap
 import struct
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any, Final
 
-COUNTED: Final = ("sql_rows", "sql_commits", "ha_writes")
+COUNTED: Final = ("sql_rows", "sql_commits", "ha_writes", "gc_us")
 _FORM: Final = f"<{len(COUNTED)}q"
-_CHANGES: Final = ("INSERT", "UPDATE", "DELETE")
 _VALUE: Final = ".value"  # see `unistream.ha.folder_store`
 
 
@@ -51,15 +52,25 @@ def count_into(counts: Counts) -> None:
     """Counts what this process does from now on."""
     from sqlalchemy import Engine, event
 
-    def executed(_connection: Any, _cursor: Any, sql: str, values: Any, _context: Any, many: bool) -> None:
-        if sql.lstrip()[:6].upper() in _CHANGES:
-            counts.add("sql_rows", len(values) if many else 1)
+    def executed(_connection: Any, statement: Any, many: Any, _one: Any, _options: Any) -> None:
+        if getattr(statement, "is_dml", False):
+            counts.add("sql_rows", max(1, len(many)))
 
     def audited(name: str, values: tuple[Any, ...]) -> None:
         if name == "os.rename" and str(values[1]).endswith(_VALUE):
             counts.add("ha_writes")
 
-    event.listen(Engine, "before_cursor_execute", executed)
+    began_ns = 0
+
+    def collected(phase: str, _facts: object) -> None:
+        nonlocal began_ns
+        if phase == "start":
+            began_ns = time.thread_time_ns()
+        else:
+            counts.add("gc_us", (time.thread_time_ns() - began_ns) // 1000)
+
+    gc.callbacks.append(collected)
+    event.listen(Engine, "before_execute", executed)
     event.listen(Engine, "commit", lambda _connection: counts.add("sql_commits"))
     sys.addaudithook(audited)
 

@@ -98,8 +98,7 @@ class Measured:
         self,
         scenario: str,
         step: str,
-        units: int,
-        unit: str,
+        units: tuple[int, str],
         seconds: float,
         wanted: Sequence[Wanted] = (),
         **more: float,
@@ -109,12 +108,15 @@ class Measured:
         stores, MiB on the wire."""
         after, seen = self._master.usage(), self._swarm.figures()
         if seen.failures:
-            raise SystemExit(f"{scenario}, {step}: not all went well, so nothing was measured: {seen.failures}")
+            raise SystemExit(
+                f"{scenario}, {step}: not all went well, so nothing was measured: {seen.failures}"
+            )
         before = self._before
         figures = {
             "cpu_s": after["cpu_s"] - before["cpu_s"],
             "core_share": (after["cpu_s"] - before["cpu_s"]) / max(seconds, 1e-9),
             "workers_cpu_s": seen.cpu_s - self._workers_cpu_s,
+            "gc_s": (after["gc_us"] - before["gc_us"]) / 1e6,
             "grown_mb": after["rss_mb"] - before["rss_mb"],
             "peak_mb": after["peak_mb"],
             "threads": after["threads"],
@@ -126,8 +128,8 @@ class Measured:
         return Row(
             scenario=scenario,
             step=step,
-            units=units,
-            unit=unit,
+            units=units[0],
+            unit=units[1],
             seconds=seconds,
             figures=figures,
             wire=_wire(seen),
@@ -187,7 +189,17 @@ def table(rows: Sequence[Row]) -> Table:
     """All rows, with what each unit has cost."""
     shown = Table(title="What one master costs", caption=_caption(rows), title_justify="left")
     shown.add_column("scenario, step", overflow="fold")
-    names = ("units", "s", "CPU s", "cores", "peak MiB", "CPU ms each", "KiB wire each", "SQL rows", "HA writes")
+    names = (
+        "units",
+        "s",
+        "CPU s",
+        "cores",
+        "peak MiB",
+        "CPU ms each",
+        "KiB wire each",
+        "SQL rows",
+        "HA writes",
+    )
     for name in (*names, "as wanted"):
         shown.add_column(name, justify="right")
     for row in rows:
@@ -212,6 +224,6 @@ def table(rows: Sequence[Row]) -> Table:
 def _caption(rows: Sequence[Row]) -> str:
     load = max((row.load for row in rows), default=0.0)
     return (
-        f"{os.cpu_count()} cores shared by the master, the simulated workers and whatever else ran: load up to "
-        f"{load:.1f}. CPU s: of the master alone"
+        f"{os.cpu_count()} cores, shared by the master, the simulated workers and whatever else ran: "
+        f"load up to {load:.1f}. CPU s: of the master alone"
     )

@@ -93,8 +93,7 @@ class Cluster:
         return measured.row(
             scenario,
             step,
-            units,
-            unit,
+            (units, unit),
             seconds,
             wanted,
             heartbeats=seen.counts["beats"],
@@ -195,7 +194,7 @@ def heartbeats(sizes: Sizes, folder: Path, screen: Screen) -> Iterator[Row]:
     with cluster(sizes, folder, screen) as here:
         measured = here.measured()
         seconds = here.registers(sizes.workers, 1)
-        yield measured.row("heartbeats", "workers register", sizes.workers, "workers", seconds)
+        yield measured.row("heartbeats", "workers register", (sizes.workers, "workers"), seconds)
         yield here.steady("heartbeats", "each beats", sizes.workers, "workers", wanted)
 
 
@@ -213,19 +212,15 @@ def subtasks(sizes: Sizes, folder: Path, screen: Screen) -> Iterator[Row]:
         await_state(here, job, "RUNNING")
         below = (Wanted(figure="seconds", below=30),)
         seconds = time.monotonic() - began_s
-        yield measured.row(
-            "subtasks", "deployed", tasks, "subtasks", seconds, below, accepted_s=accepted_s
-        )
+        yield measured.row("subtasks", "deployed", (tasks, "subtasks"), seconds, below, accepted_s=accepted_s)
         yield here.steady("subtasks", "heartbeats with their figures", tasks, "subtasks")
         yield _checkpoint(here, job, tasks)
         measured, began_s = here.measured(), time.monotonic()
         here.swarm.fail(job.job_id, vertex_of(wanted, 0), REGION[1])
-        here.await_count(
-            "the region runs again", CHAIN, lambda: here.swarm.figures().counts["DeployTask"]
-        )
+        here.await_count("the region runs again", CHAIN, lambda: here.swarm.figures().counts["DeployTask"])
         here.await_running(tasks)
         await_state(here, job, "RUNNING")
-        yield measured.row("subtasks", "one region fails", CHAIN, "subtasks", time.monotonic() - began_s)
+        yield measured.row("subtasks", "one region fails", (CHAIN, "subtasks"), time.monotonic() - began_s)
         yield _cancelled(here, job, "subtasks", tasks)
 
 
@@ -245,8 +240,7 @@ def _checkpoint(here: Cluster, job: RestJobClient, tasks: int) -> Row:
     return measured.row(
         "subtasks",
         "a checkpoint",
-        tasks,
-        "subtasks",
+        (tasks, "subtasks"),
         seconds,
         (Wanted(figure="complete_s", below=5),),
         complete_s=0.0 if newest is None else (newest.duration_ms or 0) / 1000,
@@ -259,7 +253,7 @@ def _cancelled(here: Cluster, job: RestJobClient, scenario: str, tasks: int) -> 
     job.cancel()
     here.await_count("tasks end", tasks, lambda: here.swarm.figures().states["CANCELED"])
     await_state(here, job, "CANCELED")
-    return measured.row(scenario, "cancelled", tasks, "subtasks", time.monotonic() - began_s)
+    return measured.row(scenario, "cancelled", (tasks, "subtasks"), time.monotonic() - began_s)
 
 
 def await_state(here: Cluster, job: RestJobClient, state: str) -> None:
@@ -282,13 +276,13 @@ def exchange(sizes: Sizes, folder: Path, screen: Screen) -> Iterator[Row]:
         job = client.submit(wanted)
         here.await_running(tasks)
         await_state(here, job, "RUNNING")
-        yield measured.row("exchange", "deployed", channels, "channels", time.monotonic() - began_s)
+        yield measured.row("exchange", "deployed", (channels, "channels"), time.monotonic() - began_s)
         measured, began_s = here.measured(), time.monotonic()
         here.swarm.fail(job.job_id, vertex_of(wanted, 0), REGION[1])
         here.await_count("all run again", tasks, lambda: here.swarm.figures().counts["DeployTask"])
         here.await_running(tasks)
         await_state(here, job, "RUNNING")
-        yield measured.row("exchange", "all restart", channels, "channels", time.monotonic() - began_s)
+        yield measured.row("exchange", "all restart", (channels, "channels"), time.monotonic() - began_s)
         yield _cancelled(here, job, "exchange", tasks)
 
 
@@ -306,7 +300,8 @@ def jobs(sizes: Sizes, folder: Path, screen: Screen) -> Iterator[Row]:
         with here.client() as client, ThreadPoolExecutor(SUBMITTERS) as pool:
             numbers = range(sizes.jobs)
             submitted = [
-                pool.submit(client.submit, request(f"job {n}", 2, 2, exchange=True, **interval)) for n in numbers
+                pool.submit(client.submit, request(f"job {n}", 2, 2, exchange=True, **interval))
+                for n in numbers
             ]
             here.await_count("jobs are submitted", sizes.jobs, lambda: sum(map(_is_done, submitted)))
             for one in submitted:
@@ -314,7 +309,7 @@ def jobs(sizes: Sizes, folder: Path, screen: Screen) -> Iterator[Row]:
         accepted_s = time.monotonic() - began_s
         here.await_running(tasks)
         seconds = time.monotonic() - began_s
-        yield measured.row("jobs", "submitted", sizes.jobs, "jobs", seconds, accepted_s=accepted_s)
+        yield measured.row("jobs", "submitted", (sizes.jobs, "jobs"), seconds, accepted_s=accepted_s)
         yield here.steady("jobs", f"a checkpoint every {sizes.checkpoint_s:g} s", sizes.jobs, "jobs")
         yield from _takeover(here, tasks, slots)
 
@@ -342,7 +337,7 @@ def _takeover(here: Cluster, tasks: int, slots: int) -> Iterator[Row]:
         here.await_running(tasks)
         seconds = time.monotonic() - began_s
         below = (Wanted(figure="seconds", below=60),)
-        yield measured.row("jobs", "takeover", here.sizes.jobs, "jobs", seconds, below, leads_s=leads_s)
+        yield measured.row("jobs", "takeover", (here.sizes.jobs, "jobs"), seconds, below, leads_s=leads_s)
 
 
 SCENARIOS: Final[Mapping[str, Callable[[Sizes, Path, Screen], Iterator[Row]]]] = {

@@ -113,7 +113,7 @@ class Swarm(Closing):
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._folder = tempfile.TemporaryDirectory(prefix="us-", dir="/tmp")  # noqa: S108  short, for sockets
+        self._folder = tempfile.TemporaryDirectory(prefix="us-", dir="/tmp")  # short, for sockets
         self._server = FlightServer("127.0.0.1", control=self._handle, partitions=None)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="swarm")
         self._lock = threading.RLock()

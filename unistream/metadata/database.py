@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, Table, select, update
+from sqlalchemy import Connection, Row, Select, Table, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
@@ -127,6 +127,41 @@ class MetadataDatabase:
             raise Fenced(
                 f"{table.name}: {dict(key)} was written by a newer leader, refused was epoch {epoch}"
             )
+
+    def upsert_all(
+        self,
+        connection: Connection,
+        table: Table,
+        rows: Sequence[Mapping[str, Any]],
+        epoch: LeaderEpoch,
+        *,
+        key: Sequence[str],
+        first: Collection[str] = (),
+    ) -> None:
+        """Inserts or updates each of `rows`, which are of different keys and have the same columns, as
+        `upsert` does: together, since one after the other takes ten times as long.
+
+        `key`: its columns; `first`: columns that a row which is there keeps; all others change, unless the
+        new value is None.
+
+        Raises:
+            Fenced: a newer leader has written one of them.
+        """
+        if not rows:
+            return
+        stored = self.insert(table)
+        changed = [name for name in rows[0] if name not in key and name not in first]
+        again = {name: func.coalesce(stored.excluded[name], table.c[name]) for name in changed}
+        stored = stored.on_conflict_do_update(
+            index_elements=list(key),
+            set_={**again, "version": table.c.version + 1, "leader_epoch": epoch},
+            where=table.c.leader_epoch <= epoch,
+        )
+        values = [{**row, "version": 0, "leader_epoch": epoch} for row in rows]
+        written = connection.execute(stored.returning(table.c.version), values).all()
+        if len(written) < len(rows):
+            lost = f"{len(rows) - len(written)} of {len(rows)} rows"
+            raise Fenced(f"{table.name}: {lost} were written by a newer leader, refused was epoch {epoch}")
 
     def next_number(self, connection: Connection, counter: str) -> int:
         """The next number of a counter. The last thing that a transaction does: others wait for its end."""

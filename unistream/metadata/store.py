@@ -246,28 +246,9 @@ class SqlMetadataStore:
                 for vertex, name in names.items():
                     key = {"job": job, "vertex": vertex}
                     self._database.upsert(connection, t.vertices, key, {"name": storable(name)}, epoch)
-                for attempt, taken in steps.items():
-                    self._upsert_attempt(connection, attempt, taken, epoch)
-
-    def _upsert_attempt(
-        self,
-        connection: Connection,
-        attempt: AttemptId,
-        steps: Sequence[meta.AttemptChange],
-        epoch: LeaderEpoch,
-    ) -> None:
-        key = {
-            "job": attempt.job,
-            "vertex": attempt.vertex,
-            "subtask": attempt.index,
-            "attempt": attempt.attempt,
-        }
-        places = [step.task_manager for step in steps if step.task_manager is not None]
-        changed: dict[str, Any] = {"state": steps[-1].state, "updated_ms": steps[-1].at_ms}
-        first: dict[str, Any] = {"started_ms": steps[0].at_ms, "task_manager": None}
-        if places:
-            changed["task_manager"] = first["task_manager"] = places[-1]
-        self._database.upsert(connection, t.attempts, key, changed, epoch, first=first)
+                rows = [_attempt_row(attempt, taken) for attempt, taken in steps.items()]
+                key = ("job", "vertex", "subtask", "attempt")
+                self._database.upsert_all(connection, t.attempts, rows, epoch, key=key, first=("started_ms",))
 
     def attempts(self, job: JobId, limit: int = meta.ATTEMPTS_READ_MAX) -> Sequence[meta.AttemptHistoryRow]:
         """See the port."""
@@ -325,3 +306,18 @@ def _stored(connection: Connection, job: JobId) -> Any:
 
 def _job(row: Row[Any]) -> meta.JobRecord:
     return meta.JobRecord(**without(row, "leader_epoch"))
+
+
+def _attempt_row(attempt: AttemptId, steps: Sequence[meta.AttemptChange]) -> dict[str, Any]:
+    """The row of an attempt after these steps, of which the first may be its beginning."""
+    places = [step.task_manager for step in steps if step.task_manager is not None]
+    return {
+        "job": attempt.job,
+        "vertex": attempt.vertex,
+        "subtask": attempt.index,
+        "attempt": attempt.attempt,
+        "state": steps[-1].state,
+        "updated_ms": steps[-1].at_ms,
+        "started_ms": steps[0].at_ms,
+        "task_manager": places[-1] if places else None,
+    }

@@ -280,14 +280,16 @@ class SplitAssigner:
         return split
 
     def _take_pushed(self) -> list[Assignment]:
+        owned: dict[int, list[Split]] = {index: [] for index in self._ready}
+        left: deque[Split] = deque()
+        for split in self._unassigned:  # once for all subtasks: there may be thousands of both
+            owned.get(self._owner(split), left).append(split)
         given = []
         for index in self._ready:
-            splits = tuple(split for split in self._unassigned if self._owner(split) == index)
-            if splits or self._info.bounded:
-                given.append(self._assignment(index, splits, no_more=self._info.bounded))
-        taken = {split.id for assignment in given for split in assignment.splits}
-        self._unassigned = deque(split for split in self._unassigned if split.id not in taken)
-        self._unread = UnreadSum(self._unassigned)
+            if owned[index] or self._info.bounded:
+                given.append(self._assignment(index, tuple(owned[index]), no_more=self._info.bounded))
+        if len(left) < len(self._unassigned):
+            self._unassigned, self._unread = left, UnreadSum(left)
         if self._info.bounded:
             self._ready = []
         return given + self._raised_limits(self._ready)

@@ -41,6 +41,8 @@ class CommandOutbox:
     def release_slots(self, requests: tuple[str, ...]) -> None:
         """Leases of these requests, or the requests themselves if they are open. Those that have not been
         sent yet are taken back: no worker is started for a slot that another region has just left."""
+        if not requests:
+            return
         released = self._taken_back(requests)
         if released:
             self.add(ReleaseSlots(requests=released))

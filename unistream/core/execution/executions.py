@@ -73,6 +73,7 @@ class Executions:
         self._names = {vertex.id: vertex.name for vertex in plan.graph.vertices}
         self._current: dict[SubtaskId, Execution] = {}
         self._counts: Counter[ExecutionState] = Counter()
+        self._moved: dict[SubtaskId, Execution] = {}
         for subtask in plan.subtasks:
             self._create(subtask, (attempts or {}).get(subtask, first))
 
@@ -109,6 +110,7 @@ class Executions:
         execution.log.to(state, why)
         self._counts[former] -= 1
         self._counts[state] += 1
+        self._moved[execution.attempt.subtask] = execution
         self._outbox.add(
             RecordAttempt(
                 attempt=execution.attempt,
@@ -117,6 +119,11 @@ class Executions:
                 task_manager=execution.place.task_manager if execution.place else None,
             )
         )
+
+    def take_moved(self) -> Iterable[Execution]:
+        """Those that have moved since the last call."""
+        moved, self._moved = self._moved, {}
+        return moved.values()
 
     @property
     def attempts(self) -> dict[SubtaskId, AttemptId]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from unistream.base.ids import PartitionId, SubtaskId, TaskManagerId, VertexId
+from unistream.base.ids import AttemptId, PartitionId, SubtaskId, TaskManagerId, VertexId
 from unistream.core.contract import (
     CancelTimer,
     CommandOutbox,
@@ -40,6 +40,7 @@ from unistream.model.messages import (
     ReleaseTaskManager,
     TaskFailure,
 )
+from unistream.model.plan import TaskManagerLocation
 from unistream.model.snapshot import TaskRestore
 
 _IDLE: Final = Timer(TimerKind.SLOT_IDLE)
@@ -88,6 +89,7 @@ class RegionScheduler:
         self._last_bulk = -1
         self.not_started = ""
         self._restores: dict[SubtaskId, TaskRestore] = {}
+        self._checked: dict[Slice, SlotLease] = {}
 
     # --- scheduling -------------------------------------------------------------------------------
 
@@ -202,18 +204,26 @@ class RegionScheduler:
         """Deploys every bulk that has its slots. `recoveries`: what will need its slots again soon."""
         if self._waiting and self._run.has_blocking:
             self._outbox.release_slots(self._slots.share(self._busy(recoveries.subtasks)))
-        for bulk in list(self._waiting.values()):
-            if not self._slots.missing(bulk.subtasks):
-                del self._waiting[bulk.id]
-                self._outbox.add(CancelTimer(Timer(TimerKind.SLOT_REQUEST, bulk.id)))
-                self._slots.used(bulk.subtasks)
-                self._deploy(bulk.subtasks)
+        ready = [bulk for bulk in self._waiting.values() if not self._slots.missing(bulk.subtasks)]
+        if not ready:
+            return
+        attempts, places = self._executions.attempts, self._executions.places  # of all tasks, so once
+        for bulk in ready:
+            del self._waiting[bulk.id]
+            self._outbox.add(CancelTimer(Timer(TimerKind.SLOT_REQUEST, bulk.id)))
+            self._slots.used(bulk.subtasks)
+            self._deploy(bulk.subtasks, attempts, places)
 
-    def _deploy(self, bulk: Sequence[SubtaskId]) -> None:
-        """Their producers are in the same bulk, or have been deployed before."""
+    def _deploy(
+        self,
+        bulk: Sequence[SubtaskId],
+        attempts: Mapping[SubtaskId, AttemptId],
+        places: dict[SubtaskId, TaskManagerLocation],
+    ) -> None:
+        """Their producers are in the same bulk, or have been deployed before, as `places` says, which the
+        bulk is added to."""
         for subtask in bulk:
-            self._executions[subtask].place = self._slots.place(subtask)
-        places, attempts = self._executions.places, self._executions.attempts
+            places[subtask] = self._executions[subtask].place = self._slots.place(subtask)
         run, settings = self._run, self._settings
         for subtask in bulk:
             execution = self._executions[subtask]
@@ -358,7 +368,7 @@ class RegionScheduler:
     def validate(self) -> None:
         """I14: what runs has a lease that the job holds; what waits for slots is SCHEDULED."""
         self._slots.validate()
-        for execution in self._executions:
+        for execution in self._unchecked():
             if execution.is_deployed:
                 holds = self._slots.holds(execution.attempt.subtask, execution.place)
                 assert holds, f"{execution.attempt} runs where the job has no lease"
@@ -366,3 +376,12 @@ class RegionScheduler:
             for subtask in bulk.subtasks:
                 state = self._executions[subtask].state
                 assert state is ExecutionState.SCHEDULED, f"{subtask} waits for a slot but is {state.value}"
+
+    def _unchecked(self) -> Iterable[Execution]:
+        """Those that have moved since the last check; all of them if leases have come or gone. A job may
+        have very many tasks, of which one step moves few."""
+        moved, leases = self._executions.take_moved(), self._slots.by_slice
+        if leases == self._checked:
+            return moved
+        self._checked = leases
+        return self._executions

@@ -39,6 +39,7 @@ from unistream.model.snapshot import TaskRestore
 NOT_STARTED_KIND: Final = "TaskManagerNotStarted"
 CANCEL_GRACE_MS: Final = 10_000  # so that the worker's own watchdog acts first
 
+_ENDED_BADLY: Final = frozenset({ExecutionState.FAILED, ExecutionState.CANCELED})
 _CANCELLATION: Final = contract.Timer(contract.TimerKind.CANCELLATION)
 _IDLE: Final = contract.Timer(contract.TimerKind.SLOT_IDLE)
 
@@ -395,11 +396,11 @@ class JobParts:
         """See `JobMachine.validate`."""
         self.coordinator.validate()
         self.scheduler.validate()
-        for execution in self.executions:
-            subtask, state = execution.attempt.subtask, execution.state
-            if self.state.status.is_globally_terminal:
-                assert state.is_terminal, f"{subtask} is {state.value} after the end"
-            elif self.state.is_active and not self.state.is_waiting:
-                failed = state in (ExecutionState.FAILED, ExecutionState.CANCELED)
-                ends = failed and subtask not in self.recoveries
+        if self.state.status.is_globally_terminal:
+            alive = [one.value for one in self.executions.kinds if not one.is_terminal]
+            assert not alive, f"tasks are {alive} after the end"
+        elif self.state.is_active and not self.state.is_waiting and self.executions.kinds & _ENDED_BADLY:
+            for execution in self.executions:
+                subtask, state = execution.attempt.subtask, execution.state
+                ends = state in _ENDED_BADLY and subtask not in self.recoveries
                 assert not ends, f"{subtask} is {state.value} and nothing starts it again"

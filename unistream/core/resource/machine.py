@@ -80,7 +80,7 @@ class ResourceMachine:
         if not isinstance(event, messages.JobResourceEvent):
             self._advance_to(event.now_ms)
         commands = list(self._react(event))
-        if isinstance(event, messages.WorkerHeartbeat):
+        if isinstance(event, messages.WorkerHeartbeat | messages.WorkerProbed) and not commands:
             return commands  # nothing has become free
         commands += self._grant()
         commands += self._start_workers()

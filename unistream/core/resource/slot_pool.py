@@ -135,6 +135,11 @@ class SlotPool:
         return {group: max(sizes) if all(sizes) else 0 for group, sizes in found.items()}
 
     @property
+    def by_slice(self) -> dict[Slice, SlotLease]:
+        """A copy of the leases."""
+        return dict(self._leases)
+
+    @property
     def leases(self) -> tuple[SlotLease, ...]:
         return tuple(self._leases.values())
 

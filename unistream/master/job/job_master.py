@@ -122,7 +122,7 @@ class JobMaster:
         self._outgoing = WorkerMessages(
             setup.job, ports.senders, self.post, self._committing, self._attempting, exchange=exchange
         )
-        self._story = deque[str](maxlen=STORY_EVENTS)
+        self._story = deque[contract.Event](maxlen=STORY_EVENTS)
         self._requests = OpenRequests()
         self._durable_requests = DurableRequests(
             setup,
@@ -256,7 +256,8 @@ class JobMaster:
         except Exception as error:
             self._ports.on_defect(error)
             logger.exception("event=job_master_defect job=%s", self.setup.job)
-            final = self._give_up(defect_failure(error, self._story))
+            story = [repr(event)[:STORY_EVENT_CHARS] for event in self._story]
+            final = self._give_up(defect_failure(error, story))
         if self._end is None:
             return True
         self._conclude(final)
@@ -292,7 +293,7 @@ class JobMaster:
         self._pictures.outdate()
         commands: list[contract.Command] = []
         for event in events:
-            self._story.append(repr(event)[:STORY_EVENT_CHARS])
+            self._story.append(event)
             if isinstance(event, contract.LeadershipLost):
                 self._end = left_behind(event)
             if isinstance(event, contract.SlotsGranted):

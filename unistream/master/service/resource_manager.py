@@ -114,6 +114,7 @@ class ResourceManager:
         self._fenced: OrderedDict[TaskManagerId, None] = OrderedDict()
         self._views: dict[TaskManagerId, resource.WorkerView] = {}  # replaced, never changed
         self._blocked: tuple[resource.BlockedHost, ...] = ()  # the same
+        self._has_changed = False  # since these were made
         self._workers_lock = threading.Lock()
         self._stopping = ports.stopping
         self._host = create_host(self._on_lost)
@@ -227,6 +228,7 @@ class ResourceManager:
 
     def _begin(self) -> bool:
         self._feed(resource.Tick(self._clock.monotonic_ms()))
+        self._look()
         self._loop.set_timer(_TICK, TICK_MS)
         return True
 
@@ -242,6 +244,8 @@ class ResourceManager:
             event = resource.Tick(self._clock.monotonic_ms())
         if event is not None:
             self._feed(event)  # type: ignore[arg-type]  # _STOP was the only other object
+        if self._has_changed and (timer is not None or self._loop.is_empty):
+            self._look()
         return True
 
     def _feed(self, event: resource.ResourceEvent) -> None:
@@ -249,17 +253,28 @@ class ResourceManager:
             if isinstance(event, resource.WorkerEnded):
                 self._loop.cancel_timer(_HostStop(event.task_manager))
                 self._give_up(event.task_manager)
-            for command in self._machine.handle(event):
+            commands = list(self._machine.handle(event))
+            for command in commands:
                 self._perform(command)
             if isinstance(event, resource.WorkerEnded):
                 self._forget(event.task_manager, event.reason)
-            self._machine.validate()
-            if not isinstance(event, resource.WorkerHeartbeat):
-                self._views = {view.task_manager: view for view in self._machine.view()}
-                self._blocked = self._machine.blocked()
+            if commands or not isinstance(event, resource.WorkerHeartbeat | resource.WorkerProbed):
+                self._has_changed = True  # else one of many workers lives, and nothing else
+                self._machine.validate()
         except Exception as error:  # new jobs get no slots, but running jobs continue
             self._on_defect(error)
             logger.exception("event=resource_manager_defect cause=%r", event)
+
+    def _look(self) -> None:
+        """Makes what is shown of the workers: once for all events that were queued, since all workers are
+        looked at."""
+        self._has_changed = False
+        try:
+            self._views = {view.task_manager: view for view in self._machine.view()}
+            self._blocked = self._machine.blocked()
+        except Exception as error:  # what is shown gets old
+            self._on_defect(error)
+            logger.exception("event=workers_not_shown")
 
     def _forget(self, task_manager: TaskManagerId, reason: str) -> None:
         """Fails messages to it, after the jobs were notified of the loss, which is the cause."""

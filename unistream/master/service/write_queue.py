@@ -18,7 +18,7 @@ from typing import Any, Final
 from unistream.base.ids import JobId
 from unistream.base.limits import MIB
 
-STATISTICS_MAX: Final = 10_000
+STATISTICS_MAX: Final = 100_000  # all attempts of the largest job, some times over: 100 MB
 OF_JOB_MAX: Final = 1_000  # states, exceptions and events, each, of one job
 ARCHIVES_BYTES_MAX: Final = 64 * MIB  # of all jobs that ended while the database was away
 BATCH_MAX: Final = 1_000  # rows that are written together
