@@ -245,12 +245,17 @@ class Figures:
 
 
 def await_that(
-    is_so: Callable[[], bool], what: str, timeout_s: float, said: Callable[[], str] = lambda: ""
+    is_so: Callable[[], bool],
+    what: str,
+    timeout_s: float,
+    said: Callable[[], str] = lambda: "",
+    *,
+    poll_s: float = POLL_S,
 ) -> float:
     """Returns once `is_so`: the seconds that took. `said`: of the master, for the failure."""
     began_s = time.monotonic()
     while not is_so():
         if time.monotonic() - began_s > timeout_s:
             raise Waited(f"after {timeout_s:.0f} s (--timeout) still not: {what}\n{said()}")
-        time.sleep(POLL_S)
+        time.sleep(poll_s)
     return time.monotonic() - began_s

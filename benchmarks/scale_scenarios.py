@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import unistream as us
-from benchmarks.scale_cluster import Master, Masters, Swarm, await_that
+from benchmarks.scale_cluster import POLL_S, Master, Masters, Swarm, await_that
 from benchmarks.scale_measure import Measured, Row, Screen, Wanted
 from unistream.client.remote.rest_client import RestClient, RestJobClient
 from unistream.model.submission import SubmitRequest
@@ -58,10 +58,10 @@ class Cluster:
     screen: Screen
     zookeeper: Callable[[], int]
 
-    def await_count(self, what: str, total: int, done: Callable[[], int]) -> float:
+    def await_count(self, what: str, total: int, done: Callable[[], int], *, poll_s: float = POLL_S) -> float:
         """Seconds until `done` has reached `total`."""
         reached = self.screen.step(what, total, done)
-        return await_that(reached, what, self.sizes.timeout_s, self._said)
+        return await_that(reached, what, self.sizes.timeout_s, self._said, poll_s=poll_s)
 
     def _said(self) -> str:
         seen = self.swarm.figures()
@@ -257,13 +257,13 @@ def _cancelled(here: Cluster, job: RestJobClient, scenario: str, tasks: int) -> 
 
 
 def await_state(here: Cluster, job: RestJobClient, state: str) -> None:
-    """Asks the list of jobs, which costs the master little."""
+    """Asks seldom: for the answer the master looks at all tasks."""
+    with here.client() as client:
 
-    def reached() -> int:
-        with here.client() as client:
+        def reached() -> int:
             return sum(one.job == job.job_id and one.state == state for one in client.jobs())
 
-    here.await_count(f"the job is {state}", 1, reached)
+        here.await_count(f"the job is {state}", 1, reached, poll_s=0.5)
 
 
 def exchange(sizes: Sizes, folder: Path, screen: Screen) -> Iterator[Row]:

@@ -40,6 +40,7 @@ from unistream.model.bundle import answer_each, parcels
 from unistream.model.codec import decode_for_task_manager, decode_to_task_manager, encode
 from unistream.model.deployment import TaskDeployment
 from unistream.model.file_ref import FileRef
+from unistream.model.key_groups import key_group_range
 from unistream.model.resources import MachineResources
 from unistream.model.snapshot import KeyedHandle, OperatorStateHandle, TaskSnapshot
 from unistream.net.address import UNIX_SCHEME
@@ -50,7 +51,6 @@ from unistream.worker.process.reports import GaveUp, call_patiently
 THREADS: Final = 16  # for calls to the master
 LATENCIES_KEPT: Final = 20_000
 STATE: Final = bytes(64)  # of each keyed operator
-KEY_GROUPS: Final = 4  # of each subtask
 PATIENCE_MS: Final = 60_000
 CALL_S: Final = 30.0  # for one call: the master shares its processors with this process
 CLOCK: Final = SystemClock()
@@ -64,7 +64,7 @@ class Task:
     worker: Worker
     operators: tuple[OperatorUid, ...]
     pulls: bool
-    number: int
+    key_groups: tuple[int, ...]
     state: str = "INITIALIZING"
 
     def snapshot(self, folder: Path) -> TaskSnapshot:
@@ -75,10 +75,10 @@ class Task:
         table = KeyedHandle(
             name="state",
             file=FileRef(path=name, size=len(STATE), sha256=hashlib.sha256(STATE).hexdigest()),
-            key_groups=tuple(range(self.number * KEY_GROUPS, (self.number + 1) * KEY_GROUPS)),
+            key_groups=self.key_groups,
             rows=1_000_000,
-            offsets=tuple(KIB * n for n in range(KEY_GROUPS + 1)),
-            checksums=tuple(range(KEY_GROUPS + 1)),
+            offsets=tuple(KIB * n for n in range(len(self.key_groups) + 1)),
+            checksums=tuple(range(len(self.key_groups) + 1)),
         )
         handle = OperatorStateHandle(keyed=(table,))
         return TaskSnapshot(
@@ -339,7 +339,9 @@ class Swarm(Closing):
         source = deployment.vertex.source
         uids = tuple(operator.uid for operator in deployment.vertex.operators)
         pulls = source is not None and source.pull
-        task = Task(deployment.attempt, worker, uids, pulls, deployment.attempt.index)
+        vertex, index = deployment.vertex, deployment.attempt.index
+        first, last = key_group_range(vertex.max_parallelism, vertex.parallelism, index)
+        task = Task(deployment.attempt, worker, uids, pulls, tuple(range(first, last + 1)))
         self._tasks[task.attempt] = worker.tasks[task.attempt] = task
         self._jobs.setdefault(task.attempt.job, {})[task.attempt] = task
         task.state = "RUNNING"

@@ -16,7 +16,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid, SubtaskId, VertexId
 from unistream.core.restore.ended_tasks import check_finished, ended_subtasks
 from unistream.model.graph import JobGraph, JobVertex
-from unistream.model.key_groups import intersect, key_group_range
+from unistream.model.key_groups import intersect, key_group_range, subtask_of_key_group
 from unistream.model.positions import SourcePositions
 from unistream.model.snapshot import (
     KeyedShare,
@@ -150,19 +150,26 @@ def _keyed_shares(
             f"operator uid {uid!r}: its keyed state has {old.max_parallelism} key groups, the job has "
             f"{new.max_parallelism}; set {options.MAX_PARALLELISM.key} to {old.max_parallelism}"
         )
-    result = []
-    for index in range(new.parallelism):
-        first, last = key_group_range(new.max_parallelism, new.parallelism, index)
-        cuts = (
-            KeyedShare(
-                handle=handle,
-                start=bisect_left(handle.key_groups, first),
-                stop=bisect_left(handle.key_groups, last + 1),
-            )
-            for handle in tables
-        )
-        result.append(tuple(cut for cut in cuts if cut.start < cut.stop))
-    return result
+    shares: list[list[KeyedShare]] = [[] for _ in range(new.parallelism)]
+    for handle in tables:  # each has rows for few of them
+        for index in _owners(new, handle.key_groups):
+            first, last = key_group_range(new.max_parallelism, new.parallelism, index)
+            start = bisect_left(handle.key_groups, first)
+            stop = bisect_left(handle.key_groups, last + 1)
+            if start < stop:
+                shares[index].append(KeyedShare(handle=handle, start=start, stop=stop))
+    return [tuple(share) for share in shares]
+
+
+def _owners(new: JobVertex, key_groups: tuple[int, ...]) -> range:
+    """The subtasks between the owners of the first and the last of these key groups, which are sorted."""
+    if not key_groups:
+        return range(0)
+    first, last = (
+        subtask_of_key_group(new.max_parallelism, new.parallelism, group)
+        for group in (key_groups[0], key_groups[-1])
+    )
+    return range(first, min(last + 1, new.parallelism))
 
 
 def _native_shares(
@@ -170,9 +177,14 @@ def _native_shares(
 ) -> list[tuple[NativeHandle, ...]]:
     """Native files of a state backend, for the subtasks that own some of their key groups."""
     stored = [handle for task in handles if task is not None for handle in task.native]
-    ranges = [key_group_range(new.max_parallelism, new.parallelism, i) for i in range(new.parallelism)]
-    cuts = ([native_share(handle, wanted) for handle in stored] for wanted in ranges)
-    return [tuple(cut for cut in found if cut is not None) for found in cuts]
+    shares: list[list[NativeHandle]] = [[] for _ in range(new.parallelism)]
+    for handle in stored:
+        for index in _owners(new, handle.key_groups):
+            wanted = key_group_range(new.max_parallelism, new.parallelism, index)
+            share = native_share(handle, wanted)
+            if share is not None:
+                shares[index].append(share)
+    return [tuple(share) for share in shares]
 
 
 def native_share(handle: NativeHandle, wanted: tuple[int, int]) -> NativeHandle | None:
