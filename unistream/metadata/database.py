@@ -45,6 +45,7 @@ class MetadataDatabase:
         self._is_lost = False  # the file was removed, and `recover` has not ended yet
         self._lock = threading.Lock()
         self._given: dict[str, int] = {}  # the last numbers of the counters
+        self._upserts: dict[tuple[str, tuple[str, ...]], Any] = {}  # statements that were made
 
     def close(self) -> None:
         """Closes all connections."""
@@ -149,16 +150,19 @@ class MetadataDatabase:
         """
         if not rows:
             return
-        stored = self.insert(table)
-        changed = [name for name in rows[0] if name not in key and name not in first]
-        again = {name: func.coalesce(stored.excluded[name], table.c[name]) for name in changed}
-        stored = stored.on_conflict_do_update(
-            index_elements=list(key),
-            set_={**again, "version": table.c.version + 1, "leader_epoch": epoch},
-            where=table.c.leader_epoch <= epoch,
-        )
+        changed = tuple(name for name in rows[0] if name not in key and name not in first)
+        statement = self._upserts.get((table.name, changed))
+        if statement is None:  # to make it takes longer than to write a few rows
+            stored = self.insert(table)
+            again = {name: func.coalesce(stored.excluded[name], table.c[name]) for name in changed}
+            statement = stored.on_conflict_do_update(
+                index_elements=list(key),
+                set_={**again, "version": table.c.version + 1, "leader_epoch": stored.excluded.leader_epoch},
+                where=table.c.leader_epoch <= stored.excluded.leader_epoch,
+            ).returning(table.c.version)
+            self._upserts[table.name, changed] = statement
         values = [{**row, "version": 0, "leader_epoch": epoch} for row in rows]
-        written = connection.execute(stored.returning(table.c.version), values).all()
+        written = connection.execute(statement, values).all()
         if len(written) < len(rows):
             lost = f"{len(rows) - len(written)} of {len(rows)} rows"
             raise Fenced(f"{table.name}: {lost} were written by a newer leader, refused was epoch {epoch}")

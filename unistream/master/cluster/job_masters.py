@@ -15,7 +15,7 @@ from unistream.master.shown import written_by_both
 from unistream.model.graph import JobGraph
 from unistream.port.engine import BatchEngine
 
-JOBS_RUNNING_MAX: Final = 100  # each has a thread and keeps workers busy
+JOBS_RUNNING_MAX: Final = 1_000  # each has a thread; what so many cost: docs/scale.md
 JOBS_ENDED_KEPT_MAX: Final = 100  # older ones are read from the catalogue
 PURPOSE_CHARS_MAX: Final = 200  # of a title that people read in lists
 

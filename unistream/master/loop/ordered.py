@@ -60,9 +60,17 @@ class OrderedGatherer(Generic[T]):
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while items := self._take():
-            self._guarded(lambda items=items: self._work(items))  # type: ignore[misc]
+        while self._passes_on():
+            pass
         self._guarded(self._at_end)
+
+    def _passes_on(self) -> bool:
+        """Passes on what is queued, which is not kept until the next is: messages to a thousand workers are
+        hundreds of megabytes. False: closed."""
+        items = self._take()
+        if items:
+            self._guarded(lambda: self._work(items))
+        return bool(items)
 
     def _take(self) -> list[T]:
         """Empty if it is closed."""

@@ -258,23 +258,28 @@ class ResourceManager:
                 self._perform(command)
             if isinstance(event, resource.WorkerEnded):
                 self._forget(event.task_manager, event.reason)
-            if commands or not isinstance(event, resource.WorkerHeartbeat | resource.WorkerProbed):
-                self._has_changed = True  # else one of many workers lives, and nothing else
-                self._machine.validate()
+            self._has_changed |= bool(commands) or self._changes(event)
         except Exception as error:  # new jobs get no slots, but running jobs continue
             self._on_defect(error)
             logger.exception("event=resource_manager_defect cause=%r", event)
 
+    def _changes(self, event: resource.ResourceEvent) -> bool:
+        """It changes more than when a worker was heard, if nothing is to be done for it."""
+        if isinstance(event, resource.Tick):
+            return bool(self._blocked or self._machine.blocked())  # for so much longer
+        return not isinstance(event, resource.WorkerHeartbeat | resource.WorkerProbed)
+
     def _look(self) -> None:
-        """Makes what is shown of the workers: once for all events that were queued, since all workers are
-        looked at."""
+        """Checks the machine and makes what is shown of it: once for all events that were queued, since it
+        looks at all workers, of which there may be thousands."""
         self._has_changed = False
         try:
+            self._machine.validate()
             self._views = {view.task_manager: view for view in self._machine.view()}
             self._blocked = self._machine.blocked()
-        except Exception as error:  # what is shown gets old
+        except Exception as error:  # as above; what is shown gets old
             self._on_defect(error)
-            logger.exception("event=workers_not_shown")
+            logger.exception("event=resource_manager_defect cause='its last events'")
 
     def _forget(self, task_manager: TaskManagerId, reason: str) -> None:
         """Fails messages to it, after the jobs were notified of the loss, which is the cause."""
