@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -97,6 +98,7 @@ def main(words: Sequence[str] | None = None) -> int:
     unknown = [name for name in options.scenarios if name not in SCENARIOS]
     if unknown:
         made.error(f"there is no scenario {unknown[0]!r}; there are {', '.join(SCENARIOS)}")
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # closes what was started
     rows: list[Row] = []
     with bars() as screen:
         for name in options.scenarios or SCENARIOS:

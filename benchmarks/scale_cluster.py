@@ -21,6 +21,7 @@ from benchmarks.scale_master import begin, counts_in
 from unistream.base.closing import Closing
 from unistream.client.machine import home
 from unistream.client.remote.rest_client import RestClient
+from unistream.testing.devtools.process import start_bound
 
 POLL_S: Final = 0.1
 END_S: Final = 60.0  # for a process to end by itself
@@ -55,11 +56,10 @@ class Master(Closing):
     """One process."""
 
     def __init__(self, files: Path, words: Sequence[str]) -> None:
-        self._counts, self._err = files.with_suffix(".counts"), files.with_suffix(".err")
+        self._counts, self._err = files.with_suffix(".counts"), files.with_suffix(".log")
         begin(self._counts)
         command = [sys.executable, "-m", "benchmarks.scale_master", str(self._counts), *words]
-        with self._err.open("wb") as err:
-            self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=err)
+        self.process = start_bound(command, self._err, Path.cwd())  # it does not outlive the benchmark
         self._seen = psutil.Process(self.process.pid)
 
     def leads(self) -> bool:

@@ -1,5 +1,5 @@
-"""The benchmark of one master at tiny sizes: every scenario comes to its end, and nothing is left. Figures are
-for the benchmark; what it counts is the same on any machine."""
+"""The benchmark of one master at tiny sizes: every scenario comes to its end, and nothing is left. Figures
+are for the benchmark; what it counts is the same on any machine."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def test_an_edge_between_all_subtasks_and_many_jobs_that_the_next_master_takes_o
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        pytest.param(["heartbeet"], "there is no scenario 'heartbeet'; there are heartbeats, ", id="no scenario"),
+        pytest.param(
+            ["heartbeet"], "there is no scenario 'heartbeet'; there are heartbeats, ", id="no scenario"
+        ),
         pytest.param(["--workers", "0"], "'0' is not a whole number from 1 on", id="no workers"),
         pytest.param(["--timeout", "soon"], "'soon' is not a number of seconds above 0", id="no number"),
     ],

@@ -16,6 +16,7 @@ import fcntl
 import os
 import re
 import shutil
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from unistream.port.storage import Created
 FORMAT: Final = 1
 LOCK_TIMEOUT_S: Final = 10.0  # a write of another process is over in milliseconds
 LOCK_PAUSE_S: Final = 0.005
+TURN_TIMEOUT_S: Final = 60.0  # for hundreds of jobs that write at once, to a slow disk
 _VALUE: Final = ".value"
 _REMOVED: Final = ".removed"
 _HEADER: Final = re.compile(rb"^unistream-ha (\d+) version=(\d+) crc32c=([0-9a-f]{8})$")
@@ -73,6 +75,7 @@ class FolderHaStore:
 
     def __init__(self, folder: Path, epoch: LeaderEpoch) -> None:
         self._writes = 0  # its lock is that of the epoch's file
+        self._turn = threading.Lock()  # of this process's threads, which need not poll for that one
         self._folder = folder
         self._values = folder / "values"
         self._epoch = epoch
@@ -162,6 +165,8 @@ class FolderHaStore:
     @contextmanager
     def _writing(self) -> Iterator[LeaderEpoch]:
         """Nobody else writes, and no newer leader exists."""
+        if not self._turn.acquire(timeout=TURN_TIMEOUT_S):
+            raise Unreachable(f"{self._folder}: other writes of this master take {TURN_TIMEOUT_S:.0f} s")
         try:
             with _locked(self._folder) as (newest, _):
                 if newest != self._epoch:
@@ -171,6 +176,8 @@ class FolderHaStore:
             raise Fenced(f"{self._folder} was removed: {error}") from error
         except OSError as error:
             raise Unreachable(f"cannot use {self._folder}: {error}") from error
+        finally:
+            self._turn.release()
 
     def _write(self, path: Path, value: bytes) -> int:
         self._writes += 1
