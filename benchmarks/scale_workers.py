@@ -155,8 +155,8 @@ class Swarm(Closing):
             name = f"{self._name}-{self._generation}-{number:05d}"
             link = Path(self._folder.name) / name
             link.symlink_to(self._server.address.removeprefix(UNIX_SCHEME))
-            ours = [FlightControlClient(master, CALL_S, secret=lambda: secret) for _ in range(2)]
-            worker = Worker(TaskManagerId(name), f"{UNIX_SCHEME}{link}", *ours, self._left)
+            lease, reports = (FlightControlClient(master, CALL_S, secret=lambda: secret) for _ in range(2))
+            worker = Worker(TaskManagerId(name), f"{UNIX_SCHEME}{link}", lease, reports, self._left)
             self._pool.submit(self._register, worker, slots, number / count)
 
     def fail(self, job: JobId, vertex: str, index: int, why: str) -> bool:

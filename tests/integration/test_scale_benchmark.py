@@ -4,6 +4,7 @@ are for the benchmark; what it counts is the same on any machine."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,31 +23,39 @@ TINY = (
 )  # fmt: skip
 
 
-def scale(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchmarks.scale", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+def scale(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A run with its temporary files in `folder`."""
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks.scale", *words],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
 
 
-def steps(*scenarios: str) -> dict[str, dict[str, Any]]:
+def steps(folder: Path, *scenarios: str) -> dict[str, dict[str, Any]]:
     """The rows of these scenarios, by their steps."""
-    run = scale(*scenarios, *TINY, "--json")
+    run = scale(folder, *scenarios, *TINY, "--json")
     assert run.returncode == 0, run.stderr[-4000:]
-    rows = [json.loads(line) for line in run.stdout.splitlines()]
-    assert [process.pid for process in psutil.process_iter() if _is_ours(process)] == []
-    return {row["step"]: row for row in rows}
+    assert [process.pid for process in psutil.process_iter() if _has_folder(process, folder)] == []
+    assert list(folder.glob("us-scale-*")) == []
+    return {row["step"]: row for row in map(json.loads, run.stdout.splitlines())}
 
 
-def _is_ours(process: psutil.Process) -> bool:
-    """It was started by the benchmark, which this process has started."""
+def _has_folder(process: psutil.Process, folder: Path) -> bool:
+    """It was started by a run in `folder`."""
     try:
-        return "benchmarks.scale_" in " ".join(process.cmdline()) and process.parent() is None
+        return bool(process.environ().get("TMPDIR") == str(folder))
     except psutil.Error:
-        return False  # it has ended
+        return False  # it has ended, or is another user's
 
 
 @pytest.mark.timeout(TIMEOUT_S + 10)
-def test_a_wide_job_is_deployed_takes_a_checkpoint_loses_a_region_and_is_cancelled() -> None:
-    found = steps("heartbeats", "subtasks")
+def test_a_wide_job_is_deployed_takes_a_checkpoint_loses_a_region_and_is_cancelled(tmp_path: Path) -> None:
+    found = steps(tmp_path, "heartbeats", "subtasks")
     assert found["workers register"]["workers"] == 4
     assert found["each beats"]["heartbeats"] >= 4
     assert found["deployed"]["subtasks"] == 40
@@ -57,8 +66,8 @@ def test_a_wide_job_is_deployed_takes_a_checkpoint_loses_a_region_and_is_cancell
 
 
 @pytest.mark.timeout(TIMEOUT_S + 10)
-def test_an_edge_between_all_subtasks_and_many_jobs_that_the_next_master_takes_over() -> None:
-    found = steps("exchange", "jobs")
+def test_an_edge_between_all_subtasks_and_many_jobs_that_the_next_master_takes_over(tmp_path: Path) -> None:
+    found = steps(tmp_path, "exchange", "jobs")
     assert found["all restart"]["channels"] == 9
     assert found["submitted"]["jobs"] == 3
     assert found["takeover"]["jobs"] == 3
@@ -76,8 +85,8 @@ def test_an_edge_between_all_subtasks_and_many_jobs_that_the_next_master_takes_o
         pytest.param(["--timeout", "soon"], "'soon' is not a number of seconds above 0", id="no number"),
     ],
 )
-def test_bad_input_gets_one_sentence(words: list[str], said: str) -> None:
-    run = scale(*words)
+def test_bad_input_gets_one_sentence(tmp_path: Path, words: list[str], said: str) -> None:
+    run = scale(tmp_path, *words)
     assert run.returncode == 2
     assert said in run.stderr
     assert "Traceback" not in run.stderr

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from unistream.base.config import Configuration
+from unistream.base.open_files import allow_many_files
 from unistream.cli.cluster_stop import stop
 from unistream.cli.cluster_token import token
 from unistream.cli.ending import StopSignals
@@ -58,6 +59,7 @@ def start(
     """
     config = configuration(defines)
     log_to_stderr(verbose)
+    allow_many_files()
     with StopSignals() as ending:
         with _started(chosen_target(target), config, workdir, ending, as_json=as_json) as cluster:
             ending.claim()  # Spark may have replaced the handlers

@@ -7,7 +7,7 @@ pruning have modules of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, Row, delete, insert, select, update
@@ -247,8 +247,9 @@ class SqlMetadataStore:
                     key = {"job": job, "vertex": vertex}
                     self._database.upsert(connection, t.vertices, key, {"name": storable(name)}, epoch)
                 rows = [_attempt_row(attempt, taken) for attempt, taken in steps.items()]
-                key = ("job", "vertex", "subtask", "attempt")
-                self._database.upsert_all(connection, t.attempts, rows, epoch, key=key, first=("started_ms",))
+                self._database.upsert_all(
+                    connection, t.attempts, rows, epoch, key=_ATTEMPT_KEY, first=("started_ms",)
+                )
 
     def attempts(self, job: JobId, limit: int = meta.ATTEMPTS_READ_MAX) -> Sequence[meta.AttemptHistoryRow]:
         """See the port."""
@@ -306,6 +307,9 @@ def _stored(connection: Connection, job: JobId) -> Any:
 
 def _job(row: Row[Any]) -> meta.JobRecord:
     return meta.JobRecord(**without(row, "leader_epoch"))
+
+
+_ATTEMPT_KEY: Final = ("job", "vertex", "subtask", "attempt")
 
 
 def _attempt_row(attempt: AttemptId, steps: Sequence[meta.AttemptChange]) -> dict[str, Any]:
