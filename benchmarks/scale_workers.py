@@ -97,6 +97,7 @@ class Worker:
     left: threading.Event  # its master is gone
     waiting: deque[msg.ToJobManager] = field(default_factory=deque)
     sends: bool = False
+    released: bool = False
     tasks: dict[AttemptId, Task] = field(default_factory=dict)
 
     def close(self) -> None:
@@ -240,24 +241,26 @@ class Swarm(Closing):
             heapq.heappush(self._due, (first_s, len(self._workers), worker))
 
     def _beat(self) -> None:
-        """Each worker sends its heartbeats at fixed times."""
+        """Each worker sends a heartbeat an interval after the last one, or once that is answered."""
         while not self._stop.wait(0.005):
             now_s = time.monotonic()
             with self._lock:
                 while self._due and self._due[0][0] <= now_s:
-                    at_s, number, worker = heapq.heappop(self._due)
-                    heapq.heappush(self._due, (at_s + self._interval_s, number, worker))
-                    self._pool.submit(self._beat_of, worker, at_s)
+                    self._pool.submit(self._beat_of, *heapq.heappop(self._due))
 
-    def _beat_of(self, worker: Worker, due_s: float) -> None:
+    def _beat_of(self, due_s: float, number: int, worker: Worker) -> None:
         with self._lock:
             running = tuple((attempt, METRICS) for attempt in worker.tasks)
         beat = msg.Heartbeat(task_manager=worker.id, metrics=running, used={"network": MIB, "process": 2**28})
         answer = self._call(worker, worker.lease, beat)
+        now_s = time.monotonic()
         with self._lock:
+            if not (worker.left.is_set() or worker.released):
+                next_s = max(now_s, due_s + self._interval_s)
+                heapq.heappush(self._due, (next_s, number, worker))
             if isinstance(answer, msg.Ack):
                 self._counts["beats"] += 1
-                self._latencies.append(time.monotonic() - due_s)
+                self._latencies.append(now_s - due_s)
             elif answer is not None:
                 self._counts["beats refused"] += 1
 
@@ -320,8 +323,8 @@ class Swarm(Closing):
             if isinstance(message, msg.DeployTask):
                 self._deploy(message.deployment)
             elif isinstance(message, msg.ReleaseTaskManager):
-                self._due = [one for one in self._due if one[2].id != message.task_manager]
-                heapq.heapify(self._due)
+                for worker in self._workers:
+                    worker.released |= worker.id == message.task_manager
             elif not isinstance(message, msg.Ping | msg.ReleasePartitions):
                 task = self._tasks.get(message.attempt)
                 if task is None:
