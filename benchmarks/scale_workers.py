@@ -18,6 +18,7 @@ import hashlib
 import heapq
 import json
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -391,6 +392,7 @@ def orders() -> Iterator[dict[str, Any]]:
 
 
 def main(words: list[str]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, for all its processes
     with Swarm(words[0]) as swarm:
         for order in orders():
             match order["do"]:

@@ -45,7 +45,7 @@ class MetadataDatabase:
         self._is_lost = False  # the file was removed, and `recover` has not ended yet
         self._lock = threading.Lock()
         self._given: dict[str, int] = {}  # the last numbers of the counters
-        self._upserts: dict[tuple[str, tuple[str, ...]], Any] = {}  # statements that were made
+        self._upserts: dict[tuple[str, tuple[str, ...], tuple[str, ...], bool], Any] = {}  # were made
 
     def close(self) -> None:
         """Closes all connections."""
@@ -108,23 +108,16 @@ class MetadataDatabase:
         key: Mapping[str, Any],
         changed: Mapping[str, Any],
         epoch: LeaderEpoch,
-        *,
-        first: Mapping[str, Any] | None = None,
     ) -> None:
-        """Inserts `first`, `key` and `changed`, or updates the row of `key` with `changed`.
+        """Inserts `key` and `changed`, or updates the row of `key` with `changed`.
 
         Raises:
             Fenced: a newer leader has written the row.
         """
-        row = self.insert(table).values(
-            {**(first or {}), **key, **changed, "version": 0, "leader_epoch": epoch}
-        )
-        again = {**changed, "version": table.c.version + 1, "leader_epoch": epoch}
-        stored = row.on_conflict_do_update(
-            index_elements=list(key), set_=again, where=table.c.leader_epoch <= epoch
-        )
+        statement = self._upsert_of(table, tuple(key), tuple(changed), keeps_known=False)
+        row = {**key, **changed, "version": 0, "leader_epoch": epoch}
         # the number of rows is not known after an INSERT, on PostgreSQL
-        if connection.execute(stored.returning(table.c.version)).one_or_none() is None:
+        if connection.execute(statement, row).one_or_none() is None:
             raise Fenced(
                 f"{table.name}: {dict(key)} was written by a newer leader, refused was epoch {epoch}"
             )
@@ -139,8 +132,8 @@ class MetadataDatabase:
         key: Sequence[str],
         first: Collection[str] = (),
     ) -> None:
-        """Inserts or updates each of `rows`, which are of different keys and have the same columns, as
-        `upsert` does: together, since one after the other takes ten times as long.
+        """Inserts or updates each of `rows`, which are of different keys and have the same columns: together,
+        since one after the other takes ten times as long.
 
         `key`: its columns; `first`: columns that a row which is there keeps; all others change, unless the
         new value is None.
@@ -151,21 +144,30 @@ class MetadataDatabase:
         if not rows:
             return
         changed = tuple(name for name in rows[0] if name not in key and name not in first)
-        statement = self._upserts.get((table.name, changed))
-        if statement is None:  # to make it takes longer than to write a few rows
-            stored = self.insert(table)
-            again = {name: func.coalesce(stored.excluded[name], table.c[name]) for name in changed}
-            statement = stored.on_conflict_do_update(
-                index_elements=list(key),
-                set_={**again, "version": table.c.version + 1, "leader_epoch": stored.excluded.leader_epoch},
-                where=table.c.leader_epoch <= stored.excluded.leader_epoch,
-            ).returning(table.c.version)
-            self._upserts[table.name, changed] = statement
+        statement = self._upsert_of(table, tuple(key), changed, keeps_known=True)
         values = [{**row, "version": 0, "leader_epoch": epoch} for row in rows]
         written = connection.execute(statement, values).all()
         if len(written) < len(rows):
             lost = f"{len(rows) - len(written)} of {len(rows)} rows"
             raise Fenced(f"{table.name}: {lost} were written by a newer leader, refused was epoch {epoch}")
+
+    def _upsert_of(
+        self, table: Table, key: tuple[str, ...], changed: tuple[str, ...], *, keeps_known: bool
+    ) -> Any:
+        """The statement, which returns a value for each row that is written; made once, since that takes
+        longer than to write a row. `keeps_known`: None changes nothing."""
+        wanted = (table.name, key, changed, keeps_known)
+        made = self._upserts.get(wanted)
+        if made is None:
+            stored = self.insert(table)
+            new = stored.excluded
+            again = {n: func.coalesce(new[n], table.c[n]) if keeps_known else new[n] for n in changed}
+            made = self._upserts[wanted] = stored.on_conflict_do_update(
+                index_elements=list(key),
+                set_={**again, "version": table.c.version + 1, "leader_epoch": new.leader_epoch},
+                where=table.c.leader_epoch <= new.leader_epoch,
+            ).returning(table.c.version)
+        return made
 
     def next_number(self, connection: Connection, counter: str) -> int:
         """The next number of a counter. The last thing that a transaction does: others wait for its end."""

@@ -243,9 +243,8 @@ class SqlMetadataStore:
             for change in of_job:
                 steps.setdefault(change.attempt, []).append(change)
             with self._database.of_job(job, epoch) as (connection, _):
-                for vertex, name in names.items():
-                    key = {"job": job, "vertex": vertex}
-                    self._database.upsert(connection, t.vertices, key, {"name": storable(name)}, epoch)
+                vertices = [{"job": job, "vertex": v, "name": storable(name)} for v, name in names.items()]
+                self._database.upsert_all(connection, t.vertices, vertices, epoch, key=("job", "vertex"))
                 rows = [_attempt_row(attempt, taken) for attempt, taken in steps.items()]
                 self._database.upsert_all(
                     connection, t.attempts, rows, epoch, key=_ATTEMPT_KEY, first=("started_ms",)

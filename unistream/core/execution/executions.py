@@ -121,7 +121,7 @@ class Executions:
         )
 
     def take_moved(self) -> Iterable[Execution]:
-        """Those that have moved since the last call."""
+        """The executions that have moved since the last call."""
         moved, self._moved = self._moved, {}
         return moved.values()
 
@@ -145,7 +145,7 @@ class Executions:
 
     @property
     def all_finished(self) -> bool:
-        return self.kinds == {ExecutionState.FINISHED}
+        return bool(self._current) and self._counts[ExecutionState.FINISHED] == len(self._current)
 
     @property
     def all_terminal(self) -> bool:

@@ -378,8 +378,8 @@ class RegionScheduler:
                 assert state is ExecutionState.SCHEDULED, f"{subtask} waits for a slot but is {state.value}"
 
     def _unchecked(self) -> Iterable[Execution]:
-        """Those that have moved since the last check; all of them if leases have come or gone. A job may
-        have very many tasks, of which one step moves few."""
+        """The executions that have moved since the last check; all of them if leases have come or gone. Of
+        very many tasks one step moves few."""
         moved, leases = self._executions.take_moved(), self._slots.by_slice
         if leases == self._checked:
             return moved
