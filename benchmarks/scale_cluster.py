@@ -232,6 +232,7 @@ class Figures:
             self.bytes.update(part["bytes"])
             self.states.update(part["states"])
         self.latencies_ms = sorted(1000 * one for part in parts for one in part["latencies"])
+        self.states_s: float = max(part["states_s"] for part in parts)
         self.cpu_s: float = sum(part["cpu_s"] for part in parts)
 
     @property

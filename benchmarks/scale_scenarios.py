@@ -235,17 +235,33 @@ def _checkpoint(here: Cluster, job: RestJobClient, tasks: int) -> Row:
         )
         seconds = time.monotonic() - began_s
         place = taken.result(here.sizes.timeout_s)
-    newest = job.checkpoints().latest_completed
+    complete_s = _complete_s(here, job)
     metadata = Path(urlsplit(place).path) / "_metadata"
     return measured.row(
         "subtasks",
         "a checkpoint",
         (tasks, "subtasks"),
         seconds,
-        (Wanted(figure="complete_s", below=5),),
-        complete_s=0.0 if newest is None else (newest.duration_ms or 0) / 1000,
+        (Wanted(figure="beyond_states_s", below=5),),
+        complete_s=complete_s,
+        beyond_states_s=complete_s - here.swarm.figures().states_s,
         metadata_mb=metadata.stat().st_size / MIB,
     )
+
+
+def _complete_s(here: Cluster, job: RestJobClient) -> float:
+    """From the trigger of the newest checkpoint until its metadata were durable. A busy master answers with
+    an older picture of the job."""
+    found: list[int] = []
+
+    def shown() -> int:
+        newest = job.checkpoints().latest_completed
+        if newest is not None:
+            found.append(newest.duration_ms)
+        return len(found)
+
+    here.await_count("the checkpoint is shown", 1, shown, poll_s=0.5)
+    return found[-1] / 1000
 
 
 def _cancelled(here: Cluster, job: RestJobClient, scenario: str, tasks: int) -> Row:

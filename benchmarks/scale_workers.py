@@ -134,6 +134,7 @@ class Swarm(Closing):
         self._bytes: Counter[str] = Counter()
         self._latencies: deque[float] = deque(maxlen=LATENCIES_KEPT)
         self._states: Counter[str] = Counter()
+        self._states_s = 0.0  # until all tasks had their state at the last barrier
         threading.Thread(target=self._beat, name="beats", daemon=True).start()
 
     # --- what its starter asks for ----------------------------------------------------------------
@@ -177,6 +178,7 @@ class Swarm(Closing):
             if (attempt.job, checkpoint_id) in self._barriers:
                 return False
             self._barriers.add((attempt.job, checkpoint_id))
+            began_s = time.monotonic()
             folder = Path(urlsplit(message.directory).path)
             folder.mkdir(parents=True, exist_ok=True)
             for task in self._jobs.get(attempt.job, {}).values():
@@ -188,6 +190,7 @@ class Swarm(Closing):
                     state_bytes=len(STATE),
                 )
                 self._report(task.worker, acked)
+            self._states_s = time.monotonic() - began_s
             return True
 
     def figures(self) -> dict[str, Any]:
@@ -199,6 +202,7 @@ class Swarm(Closing):
                 "states": dict(self._states),
                 "bytes": dict(self._bytes),
                 "latencies": list(self._latencies),
+                "states_s": self._states_s,
                 "cpu_s": times.user + times.system,
             }
 
