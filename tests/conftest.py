@@ -47,6 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
     home = tempfile.mkdtemp(prefix="unistream-home-")  # the history of the user's own jobs stays untouched
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
     os.environ[HOME_VARIABLE] = home
+    for name in [name for name in os.environ if name.startswith("UNISTREAM_CONF_")]:
+        del os.environ[name]  # the user's own configuration is not that of the tests
     # kafka-python 3.0 reads its schemas through an old importlib call; Python 3.11 and 3.12 warn of it
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
     if file := os.environ.get(goes_on.VARIABLE):

@@ -18,6 +18,7 @@ HEAVY = (
     *(
         "httpx",
         "fsspec",
+        "yaml",
         "kafka",
         "deltalake",
         "pyiceberg",

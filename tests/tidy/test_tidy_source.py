@@ -51,6 +51,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "fastapi": ("rest/",),
     "uvicorn": ("rest/",),
     "dagster": ("dagster/",),
+    "yaml": ("base/config_file/yaml_text.py",),
     "cloudpickle": ("base/code_pickle.py",),
     "pickle": ("worker/code/artifact.py",),
     "marshal": (),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -41,11 +42,13 @@ from unistream.base.config import (
     Configuration,
     ConfigValue,
 )
+from unistream.base.config_file import LayeredConfig
 from unistream.base.errors import ConfigError
 from unistream.base.object_stores import use_store
 from unistream.base.targets import Target, known_target
 from unistream.client.embedded import at_exit  # noqa: F401  # its hook must be older than those of the script
 from unistream.client.job.resume import LATEST
+from unistream.client.machine.surroundings import layered
 from unistream.core import graph as graphs
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
@@ -65,7 +68,8 @@ class Environment(SourceMethods):
 
     Args:
         config: Options by key (`docs/reference/configuration.md`), as text, numbers or booleans; unknown keys
-            are refused.
+            are refused. They count before those of config.yaml and of variables of the environment
+            (`docs/guide/configuration.md`).
         target: ``"spark"``, ``"local"`` (child processes) or ``"remote"`` (a running cluster). None: Spark,
             or local if Spark is not installed.
 
@@ -76,20 +80,48 @@ class Environment(SourceMethods):
     """
 
     def __init__(
-        self, config: Configuration | Mapping[str, ConfigValue] | None = None, *, target: Target | None = None
+        self,
+        config: LayeredConfig | Configuration | Mapping[str, ConfigValue] | None = None,
+        *,
+        target: Target | None = None,
     ) -> None:
-        self._config = config if isinstance(config, Configuration) else Configuration(config)
-        use_store(self._config)
         self._target = None if target is None else known_target(target)
+        self._have(layered(config))
+        use_store(self._config)
         self._builder = GraphBuilder(self._started, offloads=self._config.get(OFFLOAD_BOUNDED))
-        self.set_parallelism(self._config.get(PARALLELISM))
-        if self._config.get(MAX_PARALLELISM) != -1:
-            self.set_max_parallelism(self._config.get(MAX_PARALLELISM))
+        check_parallelism(self.parallelism, self._max_parallelism(), "environment")
+        if (most := self._max_parallelism()) is not None:
+            check_max_parallelism(most, self.parallelism, "environment")
+
+    def _have(self, options: LayeredConfig) -> None:
+        self._options = options
+        known = options.as_client() if self._target == "remote" else options.own_cluster()
+        self._config = Configuration({PARALLELISM.key: known.get(PARALLELISM)}).merged(known.to_dict())
+
+    def _set(self, values: Mapping[str, str]) -> None:
+        self._have(self._options.with_given(Configuration(values)))
+
+    def without_surroundings(self) -> Environment:
+        """The same pipeline with what the program itself says: no file, no variables of the environment. For
+        tests."""
+        made = copy.copy(self)
+        made._have(LayeredConfig(self._options.given))
+        return made
 
     @property
     def config(self) -> Configuration:
-        """The configuration of the job."""
+        """The configuration of the job and, unless the target is "remote", of its cluster."""
         return self._config
+
+    @property
+    def options(self) -> LayeredConfig:
+        """The configuration by where it is from: from the program, or from what surrounds it."""
+        return self._options
+
+    def travelling(self) -> dict[str, str]:
+        """The options that go to the cluster with the job: how it runs, and all that the program itself has
+        set. Others that surround the program (config.yaml) are for its own cluster alone."""
+        return {PARALLELISM.key: str(self.parallelism), **self._options.travelling().to_dict()}
 
     @property
     def parallelism(self) -> int:
@@ -103,18 +135,18 @@ class Environment(SourceMethods):
             ConfigError: below 1, or above the max parallelism.
         """
         check_parallelism(parallelism, self._max_parallelism(), "environment")
-        self._config = self._config.merged({PARALLELISM.key: str(parallelism)})
+        self._set({PARALLELISM.key: str(parallelism)})
         return self
 
     def set_max_parallelism(self, max_parallelism: int) -> Environment:
         """Number of key groups of operators that set none, which limits their parallelism for ever."""
         check_max_parallelism(max_parallelism, self.parallelism, "environment")
-        self._config = self._config.merged({MAX_PARALLELISM.key: str(max_parallelism)})
+        self._set({MAX_PARALLELISM.key: str(max_parallelism)})
         return self
 
     def disable_operator_chaining(self) -> Environment:
         """Every operator gets a task of its own."""
-        self._config = self._config.merged({CHAINING.key: "false"})
+        self._set({CHAINING.key: "false"})
         return self
 
     def register_slot_sharing_group(self, group: SlotSharingGroup) -> Environment:
@@ -225,7 +257,7 @@ class Environment(SourceMethods):
         """What the cluster keeps to replay the job's dead letters by itself; empty: it cannot, or has no need
         (`unistream.api.pipeline`)."""
         graph, follows = self.stream_graph(name), self._builder.followed()
-        return packed(Pipeline(graph=graph, follows=follows, config=self._config.to_dict()))
+        return packed(Pipeline(graph=graph, follows=follows, config=self.travelling()))
 
     def staged_job_graph(
         self, name: str | None = None, bootstrap: BootstrapOrder | None = None
@@ -252,9 +284,7 @@ class Environment(SourceMethods):
     def _translated(
         self, stream_graph: StreamGraph, bootstrap: graphs.BootstrapPlan | None = None
     ) -> tuple[JobGraph, JobCode]:
-        graph, code = graphs.translate_resolved(
-            self._resolved(stream_graph, bootstrap), self._config.to_dict()
-        )
+        graph, code = graphs.translate_resolved(self._resolved(stream_graph, bootstrap), self.travelling())
         graph = structs.replace(
             graph,
             writes=written_by(stream_graph),
@@ -265,7 +295,8 @@ class Environment(SourceMethods):
             graphs.check_bootstrap(graph)
             return graph, code
         reason = graphs.why_interval_is_idle(graph, self._config)
-        if reason is not None:
+        is_asked_for = CHECKPOINT_INTERVAL.key in self._options.given.to_dict()  # a file has it for all jobs
+        if reason is not None and is_asked_for:
             _log.warning(
                 "event=checkpoints_disabled job=%r reason=%r: %s has no effect",
                 graph.name,
@@ -421,11 +452,12 @@ class Environment(SourceMethods):
     @contextmanager
     def _started(self, name: str | None, options: Mapping[str, str]) -> Iterator[JobClient]:
         """A job with other options, which ends at the latest when this does."""
-        config, self._config = self._config, self._config.merged(options)
+        before = self._options
+        self._set(options)
         try:
             job, frames = self._start(name, None, False, None)
         finally:
-            self._config = config
+            self._have(before)
         try:
             with job:
                 yield job
@@ -502,7 +534,7 @@ class Environment(SourceMethods):
             request = SubmitRequest(
                 graph=graph,
                 artifact=pack(code, with_modules=True),
-                config=self._config.to_dict(),
+                config=self.travelling(),
                 savepoint=None if savepoint is None else os.fspath(savepoint),
                 allow_non_restored=allow_non_restored_state,
                 request_id=request_id,

@@ -11,6 +11,7 @@ from unistream.base.config import REST_PORT, Configuration
 from unistream.base.errors import ConfigError, NotFound, UnistreamError, Unreachable
 from unistream.client.job.lookup import ONE_WITHIN_S, JobInCluster, ask_each, running_clusters
 from unistream.client.machine.home import clusters as clusters_here
+from unistream.client.machine.surroundings import layered
 from unistream.client.remote.rest_client import RestClient
 from unistream.model.job_info import TERMINAL_STATES
 from unistream.savepoint.finalize import Finalized, finalize
@@ -54,11 +55,12 @@ def finalize_savepoint(
     """
     from unistream.api.environment import Environment
 
-    settings = config or Configuration()
+    options = layered(config)
+    settings = options.as_client()
     savepoint = read_savepoint(path)
     code = None
     if pipeline is not None:
-        environment = Environment(settings)
+        environment = Environment(options, target="remote")
         pipeline(environment)
         _, code = environment.job_graph()
         settings = environment.config

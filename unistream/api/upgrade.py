@@ -132,7 +132,7 @@ def _submission(environment: Environment, name: str) -> tuple[SubmitRequest, Job
     """What is submitted of the pipeline, as `Environment.execute_async` does."""
     graph, code = environment.job_graph(name)
     artifact = pack(code, with_modules=True)
-    return SubmitRequest(graph=graph, artifact=artifact, config=environment.config.to_dict()), code
+    return SubmitRequest(graph=graph, artifact=artifact, config=environment.travelling()), code
 
 
 def _reasons(found: RestorePlan) -> list[str]:

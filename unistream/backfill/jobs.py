@@ -17,7 +17,8 @@ from typing import Final
 from msgspec import structs
 
 from unistream.backfill.journal import BackfillOrder
-from unistream.base.config import REST_PORT, Configuration, names_cluster
+from unistream.base.config import REST_PORT, Configuration
+from unistream.base.config_file import is_of_one_cluster
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, NothingListens, Unreachable
 from unistream.base.ids import NO_CLUSTER, ClusterId, JobId, job_of_request
 from unistream.base.object_stores import file_system
@@ -38,8 +39,8 @@ ENDING_S: Final = 30.0
 STARTING: Final = frozenset({"RECONCILING", "INITIALIZING", "CREATED", "RESTARTING"})
 """States in which a job cannot be stopped yet."""
 
-StartInBackground = Callable[[SubmitRequest, str], str]
-"""(job, target) -> its id, on a cluster of its own that outlives this process."""
+StartInBackground = Callable[[SubmitRequest, str, Configuration], str]
+"""(job, target, configuration) -> its id, on a cluster of its own that outlives this process."""
 
 
 Reach = Callable[[BackfillOrder], RestClient]
@@ -191,9 +192,11 @@ def resumed_job(
     order: BackfillOrder,
     request: SubmitRequest,
     config: Configuration,
+    own: Configuration,
     start_in_background: StartInBackground,
 ) -> str:
-    """Starts the job, unless it was started before; its id.
+    """Starts the job, unless it was started before; its id. `config`: to find its session cluster; `own`: of
+    the cluster that is started for it, if there is none.
 
     Raises:
         ConfigError: it cannot start as it is.
@@ -205,7 +208,7 @@ def resumed_job(
             return cluster.submit(request).job_id
     job = job_of_request(request_id(order))
     _await_end(order)
-    return job if _runs_here(job) else start_in_background(request, order.cluster_target)
+    return job if _runs_here(job) else start_in_background(request, order.cluster_target, own)
 
 
 def _await_end(order: BackfillOrder) -> None:
@@ -244,9 +247,9 @@ def _runs_here(job: JobId) -> bool:
 
 
 def own_cluster(config: Configuration) -> Configuration:
-    """Options for a cluster of our own: not those by which the cluster of the job is found."""
+    """Options for a cluster of our own: not those by which that of the job is found, and not its port."""
     values = config.to_dict().items()
-    return Configuration({key: value for key, value in values if not names_cluster(key)})
+    return Configuration({key: value for key, value in values if not is_of_one_cluster(key)})
 
 
 def savepoint_folder(folder: Path) -> str:

@@ -20,6 +20,8 @@ import msgspec
 
 from unistream.base import durable_files
 from unistream.base.closing import Closing
+from unistream.base.config import Configuration
+from unistream.base.config_file import LayeredConfig
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import NO_CLUSTER, ClusterId, OperatorUid
 from unistream.core.backfill import BackfillPhase, BackfillProgress
@@ -45,6 +47,7 @@ class BackfillOrder(msgspec.Struct, frozen=True, kw_only=True):
         savepoint_root: Where the savepoint of the stop is made.
         pipeline, config: Of the job, which is resumed with them. Options may hold passwords, so only the user
             can read the folder.
+        around: Keys of `config` that surrounded the command: in a file, or in variables.
         target: Where the range is computed.
         lookback_ms: As the user gave it.
     """
@@ -57,6 +60,7 @@ class BackfillOrder(msgspec.Struct, frozen=True, kw_only=True):
     column: str
     pipeline: str
     config: dict[str, str]
+    around: list[str] = []
     target: str
     lookback_ms: int | None = None
     job: str | None = None
@@ -66,6 +70,13 @@ class BackfillOrder(msgspec.Struct, frozen=True, kw_only=True):
     cluster_target: str = ""
     savepoint_root: str = ""
     format: int = FORMAT
+
+
+def options_of(order: BackfillOrder) -> LayeredConfig:
+    """The configuration of the job, by where it was from when the backfill began."""
+    around = {key: value for key, value in order.config.items() if key in order.around}
+    given = {key: value for key, value in order.config.items() if key not in order.around}
+    return LayeredConfig(Configuration(given), Configuration(around))
 
 
 class BackfillJournalEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -176,7 +176,7 @@ def batch_job(
     ).uid(UID)
     if found.writer.parallelism is not None:
         sink.set_parallelism(found.writer.parallelism)
-    config = batch_config(environment.config).to_dict()
+    config = batch_config(Configuration(environment.travelling())).to_dict()
     resolved = resolve(
         builder.builder.finished(name),
         parallelism=environment.parallelism,

@@ -205,6 +205,7 @@ def _order(
         column=found.target.column,
         pipeline=wanted.pipeline,
         config=environment.config.to_dict(),
+        around=sorted(environment.config.to_dict().keys() - environment.options.given.to_dict().keys()),
         target=wanted.target,
         lookback_ms=wanted.lookback_ms,
         job=None if running is None else running.info.job,

@@ -21,6 +21,7 @@ from unistream.backfill.jobs import (
 from unistream.backfill.journal import BackfillJournal, BackfillOrder
 from unistream.backfill.pipeline import OUTSIDE, Recomputation, batch_config, batch_job
 from unistream.backfill.staging import Staging
+from unistream.base.config import Configuration
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import (
     ConfigError,
@@ -155,11 +156,17 @@ class BackfillRun:
         request = SubmitRequest(
             graph=graph,
             artifact=pack(code, with_modules=True),
-            config=self.environment.config.to_dict(),
+            config=self.environment.travelling(),
             savepoint=savepoint,
             pipeline=self.environment.packed_pipeline(self._order.job_name),
         )
-        job = resumed_job(self._order, request, self.environment.config, self.start_in_background)
+        job = resumed_job(
+            self._order,
+            request,
+            self.environment.config,
+            self.environment.options.own_cluster(),
+            self.start_in_background,
+        )
         return backfill.Resumed(job=job)
 
     # --- the range --------------------------------------------------------------------------------
@@ -199,7 +206,8 @@ class BackfillRun:
             f"backfill of {self._order.job_name}"[:200],
         )
         config = batch_config(self.environment.config)
-        request = SubmitRequest(graph=graph, artifact=pack(code, with_modules=True), config=config.to_dict())
+        travelling = batch_config(Configuration(self.environment.travelling())).to_dict()
+        request = SubmitRequest(graph=graph, artifact=pack(code, with_modules=True), config=travelling)
         options = config if self.target == "remote" else own_cluster(config)
         with submit(request, target=self.target, config=options, show=to_stderr) as job:
             try:

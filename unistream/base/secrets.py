@@ -1,7 +1,8 @@
 """Values that must not be shown in logs, errors, REST, metadata or any other output.
 
 First by type: a `Secret` never shows its value. Second by name: text under a key that sounds like a secret,
-and passwords in URLs. A reference such as ``${env:NAME}`` names the location of a secret, so it may be shown.
+and passwords in URLs. A reference such as ``${env:NAME}`` names the location of a secret, so it may be shown
+(`unistream.base.references`).
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ from urllib.parse import quote
 import msgspec
 
 from unistream.base.errors import ConfigError
+from unistream.base.references import REFERENCE, is_reference
 
 HIDDEN: Final = "****"
 IN_QUERY: Final = frozenset(("password", "sslpassword"))
-"""Parameters of PostgreSQL that the URL of a database may have behind its "?", where nothing hides them."""
+"""Parameters of PostgreSQL that the URL of a database may have behind its "?", where libraries show them."""
 _NAME: Final = re.compile(
     r"pass(word|wd|phrase)|secret|token|credential|authorization|jaas|sasl(?!.?mechanism)"
     r"|(access|account|api|private|shared|encryption|ssl).?key(?!.?(location|store.?(location|type)))",
     re.IGNORECASE,
 )
-_REFERENCE: Final = re.compile(r"\$\{(env|file):([^}]+)\}")
-_LOGIN: Final = re.compile(r"(?<=://)(?:\$\{[^}]*\}|[^/?#@${])*@")  # references in it may have any characters
+_LOGIN: Final = re.compile(r"(?<=://)(?:\$?\$\{[^}]*\}|[^/?#@${])*@")  # references in it: any characters
+NAMED_BYTES_MAX: Final = 64 * 1024  # of a file that a reference names: keys and certificates are smaller
 _USER_INFO: Final = re.compile(r"(?<=://)([^/@:\s]*):[^/@\s]+(?=@)")
+_PARAMETER: Final = re.compile(rf"(?<=[?&])({'|'.join(sorted(IN_QUERY))})=[^&\s]+")
 
 
 class Secret(msgspec.Struct, frozen=True, tag_field="type", tag="secret"):
@@ -62,23 +65,10 @@ def is_secret_name(name: str) -> bool:
     return _NAME.search(name) is not None
 
 
-def is_reference(text: str) -> bool:
-    """``${env:NAME}`` or ``${file:PATH}``, and nothing else."""
-    return _REFERENCE.fullmatch(text) is not None
-
-
-def has_reference(text: str) -> bool:
-    """What it will be is known only where it is used.
-
-    >>> has_reference("db://u:${env:PW}@host/d"), has_reference("db://u:p@host/d")
-    (True, False)
-    """
-    return _REFERENCE.search(text) is not None
-
-
 def resolved(what: str, value: str | Secret) -> str:
     """Plain text for a library: of a secret, or `value` with what its references name in their places. In
-    front of the host of a URL that is quoted, so a password may have any characters.
+    front of the host of a URL that is quoted, so a password may have any characters. Of references in what
+    they name none is looked up.
 
     Call it where the connection is made, in the master's discovery or in a worker, so that the pipeline, the
     job graph and savepoints only contain the reference.
@@ -92,28 +82,44 @@ def resolved(what: str, value: str | Secret) -> str:
     """
     if isinstance(value, Secret):
         return value.reveal()
-    with_login = _LOGIN.sub(lambda login: _replaced(what, login[0], quoted=True), value)
-    return _replaced(what, with_login, quoted=False)
+    logins = [login.span() for login in _LOGIN.finditer(value)]
 
-
-def _replaced(what: str, text: str, *, quoted: bool) -> str:
     def named(found: re.Match[str]) -> str:
-        plain = _named(what, *found.groups())
-        return quote(plain, safe="") if quoted else plain
+        if found[1] is None:
+            return "${"
+        plain = looked_up(what, found[1], found[2])
+        quotes = any(begin <= found.start() < end for begin, end in logins)
+        return quote(plain, safe="") if quotes else plain
 
-    return _REFERENCE.sub(named, text)
+    return REFERENCE.sub(named, value)
 
 
-def _named(what: str, kind: str, where: str) -> str:
-    """The content of a variable or a file. Raises ConfigError."""
+def looked_up(what: str, kind: str, where: str) -> str:
+    """The content of a variable (`kind` "env") or a file ("file"), of which a final newline is no part.
+
+    Args:
+        what: That has the reference, for an error.
+        kind: Of the reference.
+        where: The name of the variable, or the path of the file.
+
+    Raises:
+        ConfigError: there is no such thing, or it cannot be read.
+    """
     if kind == "env":
         if where not in os.environ:
             raise ConfigError(f"{what} refers to environment variable {where!r}, which is not set")
         return os.environ[where]
     try:
-        return Path(where).read_text(encoding="utf-8").strip()
+        with Path(where).open("rb") as file:
+            content = file.read(NAMED_BYTES_MAX + 1)
+        text = content.decode()
     except OSError as error:
         raise ConfigError(f"{what} refers to file {where!r}: {error.strerror}") from error
+    except ValueError as error:  # also of a path that has a NUL
+        raise ConfigError(f"{what} refers to file {where!r}, which is no text in UTF-8") from error
+    if len(content) > NAMED_BYTES_MAX:
+        raise ConfigError(f"{what} refers to file {where!r}, which has more than {NAMED_BYTES_MAX:,} bytes")
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 def resolved_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +159,7 @@ def redacted(value: Any, name: str = "") -> Any:
         case str() if is_secret_name(name) and not is_reference(value):
             return HIDDEN
         case str():
-            return _USER_INFO.sub(rf"\1:{HIDDEN}", value)
+            return _PARAMETER.sub(rf"\1={HIDDEN}", _USER_INFO.sub(rf"\1:{HIDDEN}", value))
     return value
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unistream.api.load import build
-from unistream.base.config import Configuration, parse_duration_ms
+from unistream.base.config import parse_duration_ms
 from unistream.base.errors import ConfigError, NotFound, UnistreamError, Unreachable
 from unistream.cli.backfill_output import (
     BackfillOutput,
@@ -33,7 +33,7 @@ from unistream.cli.errors import (
 )
 from unistream.cli.jobs import absolute
 from unistream.cli.load import load_function
-from unistream.cli.options import AsJson, Defines, Job, JobManager, Parallelism, Verbose, configuration
+from unistream.cli.options import AsJson, Defines, Job, JobManager, Parallelism, Verbose, layered_options
 from unistream.cli.output import console, print_json
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from unistream.backfill.journal import BackfillJournal
     from unistream.backfill.pipeline import Recomputation
     from unistream.backfill.prepare import Wanted
+    from unistream.base.config import Configuration
+    from unistream.base.config_file import LayeredConfig
     from unistream.core.backfill import BackfillProgress
     from unistream.model.submission import SubmitRequest
 
@@ -103,7 +105,7 @@ class _BackfillArguments:
     offline: bool
     target: str | None
     savepoint_path: str | None
-    config: Configuration
+    options: LayeredConfig
 
 
 def backfill(  # noqa: PLR0917  # typer passes them by name
@@ -145,7 +147,7 @@ def backfill(  # noqa: PLR0917  # typer passes them by name
         offline=offline,
         target=target,
         savepoint_path=absolute(savepoint_path),
-        config=configuration(defines, parallelism, jobmanager),
+        options=layered_options(defines, parallelism, jobmanager),
     )
     _go_on_or_begin(asked, state, abort=abort, dry_run=dry_run, as_json=as_json)
 
@@ -153,7 +155,7 @@ def backfill(  # noqa: PLR0917  # typer passes them by name
 def _go_on_or_begin(
     asked: _BackfillArguments, state: str | None, *, abort: bool, dry_run: bool, as_json: bool
 ) -> None:
-    from unistream.backfill.journal import JobLock, unfinished
+    from unistream.backfill.journal import JobLock, options_of, unfinished
     from unistream.client.machine import home
 
     root = Path(state).absolute() if state is not None else home.home() / home.BACKFILLS
@@ -165,7 +167,7 @@ def _go_on_or_begin(
             _check_same(begun, asked)
             if dry_run:
                 raise ConfigError(how_it_stands(begun))
-            environment = _environment(begun.order.pipeline, Configuration(begun.order.config))
+            environment = _environment(begun.order.pipeline, options_of(begun.order))
             _work(begun, environment, _found(begun, environment), abort=abort, as_json=as_json)
         elif abort:
             raise NotFound(f"there is no unfinished backfill of job {asked.job!r} in {root}")
@@ -178,8 +180,8 @@ def _begin(root: Path, asked: _BackfillArguments, name: str, *, dry_run: bool, a
     from unistream.backfill.prepare import prepare
 
     wanted = _wanted(asked)
-    environment = _environment(wanted.pipeline, asked.config)
-    running = None if asked.offline else running_job(asked.config, asked.job)
+    environment = _environment(wanted.pipeline, asked.options)
+    running = None if asked.offline else running_job(asked.options.as_client(), asked.job)
     prepared = prepare(environment, wanted, name, running)
     if not as_json:
         print_plan(prepared.plan)
@@ -282,7 +284,7 @@ def _name(asked: _BackfillArguments) -> str:
     if asked.offline:
         return asked.job
     try:
-        return running_job(asked.config, asked.job).info.name
+        return running_job(asked.options.as_client(), asked.job).info.name
     except (NotFound, Unreachable) as error:
         text = f"{error}; if the job does not run and its table is quiet, give --offline"
         raise type(error)(text) from None
@@ -324,10 +326,10 @@ def _check_same(begun: BackfillJournal, asked: _BackfillArguments) -> None:
         )
 
 
-def _environment(pipeline: str, config: Configuration) -> Environment:
+def _environment(pipeline: str, options: LayeredConfig) -> Environment:
     from unistream.api.environment import Environment
 
-    environment = Environment(config)
+    environment = Environment(options, target="remote")  # that of the job
     build(load_function(pipeline), environment)
     return environment
 
@@ -341,11 +343,11 @@ def _found(begun: BackfillJournal, environment: Environment) -> Recomputation:
     )
 
 
-def _start_in_background(request: SubmitRequest, target: str) -> str:
+def _start_in_background(request: SubmitRequest, target: str, config: Configuration) -> str:
     from unistream.cli.application import Application, ApplicationRefused
     from unistream.cli.detached import start
 
-    started = start(Application(target=target, config=request.config, request=request))
+    started = start(Application(target=target, config=config.to_dict(), request=request))
     if isinstance(started, ApplicationRefused):
         raise ConfigError(started.message)
     return started.job

@@ -11,7 +11,7 @@ from unistream.api.load import build
 from unistream.cli.errors import complain, log_to_stderr, report
 from unistream.cli.jobs import absolute
 from unistream.cli.load import load_function
-from unistream.cli.options import AsJson, Defines, Parallelism, Pipeline, Verbose, configuration
+from unistream.cli.options import AsJson, Defines, Parallelism, Pipeline, Verbose, layered_options
 from unistream.cli.output import console, print_json
 from unistream.cli.run import attach, checked_target, job_request
 
@@ -55,7 +55,7 @@ def bootstrap(  # noqa: PLR0917  # typer passes them by name
     log_to_stderr(verbose)
     runs_on = checked_target(target, detached=False)
     order = BootstrapOrder.of(absolute(savepoint) or "", None if until is None else parse_until(until))
-    environment = Environment(configuration(defines, parallelism), target=runs_on)
+    environment = Environment(layered_options(defines, parallelism), target=runs_on)
     build(load_function(function), environment)
     if dry_run:
         _show(order.for_graph(environment.stream_graph(name)), as_json=as_json)

@@ -13,7 +13,7 @@ from unistream.cli.cluster_stop import stop
 from unistream.cli.cluster_token import token
 from unistream.cli.ending import StopSignals
 from unistream.cli.errors import log_to_stderr, report
-from unistream.cli.options import AsJson, Defines, Verbose, configuration
+from unistream.cli.options import AsJson, Defines, Verbose, layered_options
 from unistream.cli.output import console, print_json
 from unistream.client.embedded.hosts import chosen_target
 from unistream.client.job.sessions import in_session_folder, other_sessions
@@ -57,7 +57,7 @@ def start(
     suspended: their checkpoints stay, and the next cluster on its folder goes on with them. A second signal
     ends it at once, with exit code 130 (SIGINT) or 143 (SIGTERM); nothing is lost by that either.
     """
-    config = configuration(defines)
+    config = layered_options(defines).whole()
     log_to_stderr(verbose)
     allow_many_files()
     with StopSignals() as ending:

@@ -96,6 +96,9 @@ COMMANDS: Final = {
     ),
     "cancel": Lazy("jobs:cancel", "Cancel a job, without a savepoint."),
     "cluster": Lazy("cluster:app", "Session clusters."),
+    "config": Lazy(
+        "config:app", "The configuration: what counts, where it is from, and what is wrong in it."
+    ),
     "stack": Lazy(
         "stack:app", "Start and stop a real Kafka broker, ZooKeeper server and S3 server on this machine."
     ),
@@ -140,8 +143,21 @@ app = typer.Typer(
 @app.callback(invoke_without_command=True)
 def _root(
     show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="PATH",
+            help="The configuration file; else $UNISTREAM_CONF_DIR/config.yaml or "
+            "$UNISTREAM_HOME/config.yaml.",
+        ),
+    ] = None,
 ) -> None:
     """One Python pipeline, run as a batch job or as a stream, with one result."""
+    if config is not None:
+        from unistream.client.machine.surroundings import choose_file
+
+        choose_file(config)
     if show_version:
         typer.echo(f"unistream {version('unistream')}")
         raise typer.Exit

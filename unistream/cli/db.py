@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from unistream.base.config import METADATA_URL
 from unistream.base.errors import ConfigError
 from unistream.base.ids import LeaderEpoch
 from unistream.base.secrets import resolved
@@ -26,19 +27,30 @@ app = typer.Typer(
     add_completion=False,
 )
 
+
+def _named(url: str | None) -> str:
+    """The database: that of the option, or of the configuration. Raises ConfigError: neither says which."""
+    if url:
+        return resolved("--url", url)
+    given = configuration(None).find(METADATA_URL)
+    if given is None:
+        raise ConfigError(f"which database? Give --url, or set {METADATA_URL.key} in config.yaml")
+    return resolved(METADATA_URL.key, given)
+
+
 Url = Annotated[
     str,
     typer.Option(
         "--url",
         envvar="UNISTREAM_METADATA_URL",
-        help="SQLAlchemy URL of the database, as in metadata.url.",
-        callback=lambda url: resolved("--url", url),
+        help="SQLAlchemy URL of the database; without it metadata.url of the configuration.",
+        callback=_named,
     ),
 ]
 
 
 @app.command()
-def upgrade(url: Url, as_json: AsJson = False) -> None:
+def upgrade(url: Url = "", as_json: AsJson = False) -> None:
     """Create the tables, or upgrade them to this version. Safe to repeat."""
     migrate.upgrade(url)
     _say_revision(url, as_json=as_json)
@@ -46,7 +58,8 @@ def upgrade(url: Url, as_json: AsJson = False) -> None:
 
 @app.command()
 def downgrade(
-    url: Url,
+    *,
+    url: Url = "",
     to: Annotated[
         str,
         typer.Option("--to", metavar="REV", help="Such as 0002; base: no tables at all."),
@@ -66,7 +79,7 @@ def downgrade(
 
 
 @app.command()
-def check(url: Url, as_json: AsJson = False) -> None:
+def check(url: Url = "", as_json: AsJson = False) -> None:
     """Exit with 0 if the schema is that of this version; otherwise say what to do."""
     migrate.check(url)
     if as_json:
@@ -78,7 +91,7 @@ def check(url: Url, as_json: AsJson = False) -> None:
 
 @app.command()
 def prune(
-    url: Url,
+    url: Url = "",
     defines: Defines = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
     as_json: AsJson = False,
@@ -108,7 +121,7 @@ def prune(
 
 
 @app.command()
-def vacuum(url: Url, as_json: AsJson = False) -> None:
+def vacuum(url: Url = "", as_json: AsJson = False) -> None:
     """Give the space of removed rows back.
 
     A SQLite file is written again: there must be room for a second one, and clusters wait meanwhile.

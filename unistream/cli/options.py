@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
-from unistream.base.config import PARALLELISM, Configuration, parse_assignments
+from unistream.base.config import PARALLELISM, Configuration, is_secret, parse_assignments
+from unistream.base.config_file import LayeredConfig, PlaceKind
 from unistream.base.object_stores import use_store
+from unistream.base.references import replaced
+from unistream.base.secrets import redacted
+from unistream.cli.errors import report
+from unistream.client.machine.surroundings import given_config, surrounding_config
 from unistream.client.remote.address import options_of
 from unistream.model.snapshot_kind import SavepointFormat
 
@@ -55,11 +61,32 @@ Format = Annotated[
 def configuration(
     defines: list[str] | None, parallelism: int | None = None, jobmanager: str | None = None
 ) -> Configuration:
-    """Raises ConfigError for an unknown key or a value that does not fit."""
-    where = {} if jobmanager is None else options_of(jobmanager)
-    values = {**where, **parse_assignments(defines or ())}
-    if parallelism is not None:
-        values[PARALLELISM.key] = str(parallelism)
-    config = Configuration(values)
+    """The options of a command that talks to a cluster, with config.yaml and the variables of the
+    environment. Raises ConfigError for an unknown key or a value that does not fit."""
+    config = layered_options(defines, parallelism, jobmanager).as_client()
     use_store(config)
     return config
+
+
+def layered_options(
+    defines: list[str] | None, parallelism: int | None = None, jobmanager: str | None = None
+) -> LayeredConfig:
+    """The same, for an `Environment` or a cluster: what the command line says, and what surrounds it."""
+    assigned = parse_assignments(defines or ())
+    warn_of_secrets(assigned)
+    where = {} if jobmanager is None else options_of(jobmanager)
+    values = {**where, **given_config(assigned, PlaceKind.COMMAND_LINE).to_dict()}
+    if parallelism is not None:
+        values[PARALLELISM.key] = str(parallelism)
+    return LayeredConfig(Configuration(values), surrounding_config())
+
+
+def warn_of_secrets(assigned: Mapping[str, str]) -> None:
+    """Reports secrets of a command line: every user of a machine can list those of its processes."""
+    for key, value in assigned.items():
+        plain = replaced(value, lambda _kind, _where: "")
+        if plain and redacted(plain, key if is_secret(key) else "") != plain:
+            report(
+                f"warning: -D {key} shows a secret to all who can list the processes of this machine: write "
+                f"it into config.yaml, or name where it is: -D '{key}=${{file:/run/secrets/…}}'"
+            )

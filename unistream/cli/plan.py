@@ -17,7 +17,7 @@ from unistream.base.errors import ConfigError
 from unistream.cli.errors import JOB_FAILED
 from unistream.cli.jobs import absolute
 from unistream.cli.load import load_function
-from unistream.cli.options import AllowNonRestored, AsJson, Defines, Parallelism, Pipeline, configuration
+from unistream.cli.options import AllowNonRestored, AsJson, Defines, Parallelism, Pipeline, layered_options
 from unistream.cli.output import console, paragraph, print_json
 from unistream.cli.tables import Cell, Fit, Grid, PrintedColumn
 from unistream.client.job.resume import LATEST
@@ -42,7 +42,7 @@ def explain(
     """Show what a pipeline becomes: operators, tasks, subtasks and regions. Nothing is started."""
     from unistream.api.environment import Environment
 
-    environment = Environment(configuration(defines, parallelism))
+    environment = Environment(layered_options(defines, parallelism))
     build(load_function(function), environment)
     if as_json:
         print_json(environment.explain_json())
@@ -74,8 +74,7 @@ def plan(  # noqa: PLR0917  # typer passes them by name
     from unistream.savepoint.plan import plan as plan_against
     from unistream.savepoint.reading import read_savepoint
 
-    config = configuration(defines, parallelism)
-    environment = Environment(config)
+    environment = Environment(layered_options(defines, parallelism))
     build(load_function(function), environment)
     found_at = environment.latest_snapshot() if against == LATEST else absolute(against)
     if found_at is None:

@@ -28,7 +28,7 @@ from unistream.cli.options import (
     Parallelism,
     Pipeline,
     Verbose,
-    configuration,
+    layered_options,
 )
 from unistream.cli.output import ID_CHARS, console, print_json, print_result
 from unistream.client.embedded.hosts import SPARK, chosen_target
@@ -96,16 +96,16 @@ def run(  # noqa: PLR0917  # typer passes them by name
 
     log_to_stderr(verbose)
     runs_on = checked_target(target, detached=detached, jobmanager=jobmanager)
-    given = configuration(defines, parallelism, jobmanager)
-    environment = Environment(given, target=runs_on)
+    options = layered_options(defines, parallelism, jobmanager)
+    environment = Environment(options, target=runs_on)
     build(load_function(function), environment)
     savepoint = _found(environment, name) if savepoint == LATEST else savepoint
     environment.check_new_lines(savepoint=savepoint, request_id=request_id)
     request, frames = job_request(environment, name, detached=detached)
     request = _starting_from(request, savepoint, allow_non_restored=allow_non_restored)
-    request = structs.replace(request, request_id=request_id, given=given.to_dict())
+    request = structs.replace(request, request_id=request_id, given=options.given.to_dict())
     if detached and runs_on != "remote":
-        _run_in_background(runs_on, request, verbose=verbose, as_json=as_json)
+        _run_in_background(runs_on, request, environment.config, verbose=verbose, as_json=as_json)
         return
     with frames.kept():
         show = to_stderr if as_json else to_stdout
@@ -165,7 +165,7 @@ def job_request(
     with frames.kept():
         artifact = pack(code, with_modules=True)
         pipeline = environment.packed_pipeline(name)
-    config = environment.config.to_dict()
+    config = environment.travelling()
     return SubmitRequest(graph=graph, artifact=artifact, config=config, pipeline=pipeline), frames
 
 
@@ -184,11 +184,14 @@ def checked_target(given: str | None, *, detached: bool, jobmanager: str | None 
     return target
 
 
-def _run_in_background(target: str, request: SubmitRequest, *, verbose: bool, as_json: bool) -> None:
+def _run_in_background(
+    target: str, request: SubmitRequest, config: Configuration, *, verbose: bool, as_json: bool
+) -> None:
+    """`config`: of its cluster."""
     from unistream.cli.application import Application, ApplicationRefused
     from unistream.cli.detached import start
 
-    application = Application(target=target, config=request.config, request=request, verbose=verbose)
+    application = Application(target=target, config=config.to_dict(), request=request, verbose=verbose)
     started = start(application)
     if isinstance(started, ApplicationRefused):
         complain(started.message)

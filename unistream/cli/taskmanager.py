@@ -29,7 +29,7 @@ from unistream.base.servers import ZOOKEEPER_SCHEME
 from unistream.cli.errors import log_to_stderr, report
 from unistream.cli.formats import duration, several
 from unistream.cli.jobs import clusters_here, unanswered
-from unistream.cli.options import AsJson, Defines, JobManager, Verbose, configuration
+from unistream.cli.options import AsJson, Defines, JobManager, Verbose, configuration, layered_options
 from unistream.cli.output import console, print_json
 from unistream.cli.tables import Fit, Grid, PrintedColumn
 from unistream.client.job.lookup import Silent, ask_all
@@ -132,9 +132,8 @@ def start(  # noqa: PLR0917  # typer passes them by name
 
 def _checked(defines: list[str] | None, jobmanager: str | None) -> Configuration:
     """Raises ConfigError: nothing says where the cluster is."""
-    config = configuration(defines)
-    if jobmanager is not None and jobmanager.lower().startswith(ZOOKEEPER_SCHEME):
-        return configuration(defines, jobmanager=jobmanager)
+    by_election = jobmanager is not None and jobmanager.lower().startswith(ZOOKEEPER_SCHEME)
+    config = layered_options(defines, jobmanager=jobmanager if by_election else None).whole()
     if jobmanager is None and not is_elected(config):
         raise ConfigError(
             "--jobmanager is missing: HOST:PORT where workers register at the cluster, as 'unistream cluster "

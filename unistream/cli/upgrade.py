@@ -11,13 +11,14 @@ import typer
 
 from unistream.api.load import build
 from unistream.base.config import Configuration, parse_duration_ms
+from unistream.base.config_file import LayeredConfig
 from unistream.base.errors import AlreadyEnded, ConfigError
 from unistream.base.ids import JobId
 from unistream.base.secrets import HIDDEN
 from unistream.cli.errors import report
 from unistream.cli.jobs import absolute
 from unistream.cli.load import load_function
-from unistream.cli.options import AsJson, Defines, Job, JobManager, Parallelism, configuration
+from unistream.cli.options import AsJson, Defines, Job, JobManager, Parallelism, layered_options
 from unistream.cli.output import console, print_json
 from unistream.client.job.lookup import find_job
 from unistream.client.job.submission import check_goes_on
@@ -66,8 +67,8 @@ def upgrade(  # noqa: PLR0917  # typer passes them by name
     --undo the version before goes on, as it was submitted, from where the job is now.
     """
     _check_given(function, undo, probation)
-    given = configuration(defines, parallelism, jobmanager=jobmanager)
-    running = _running(given, job, may_have_ended=request_id is not None)
+    options = layered_options(defines, parallelism, jobmanager=jobmanager)
+    running = _running(options.as_client(), job, may_have_ended=request_id is not None)
     name = request_id or f"upgrade {uuid.uuid4().hex}"
     how = _How(
         name=name,
@@ -76,15 +77,18 @@ def upgrade(  # noqa: PLR0917  # typer passes them by name
         first_checkpoint_s=timeout,
         probation_s=None if probation is None else parse_duration_ms(probation) / 1_000,
     )
-    new = _undone(running, given, how) if function is None else _upgraded(running, function, given, how)
+    if function is None:
+        new = _undone(running, options.as_client(), how)
+    else:
+        new = _upgraded(running, function, options, how)
     if as_json:
         print_json({"job": new, "replaces": running.job})
     else:
         console().print(f"job {new} runs the {'earlier' if undo else 'new'} version", markup=False)
 
 
-def _running(given: Configuration, job: str, *, may_have_ended: bool) -> JobInfo:
-    with find_job(given, job) as client:
+def _running(config: Configuration, job: str, *, may_have_ended: bool) -> JobInfo:
+    with find_job(config, job) as client:
         running = client.status()
         check_goes_on(client.rest_url)
     if running.is_terminal and not may_have_ended:
@@ -112,12 +116,12 @@ class _How:
     probation_s: float | None
 
 
-def _upgraded(running: JobInfo, function: str, given: Configuration, how: _How) -> JobId:
+def _upgraded(running: JobInfo, function: str, options: LayeredConfig, how: _How) -> JobId:
     from unistream.api.environment import Environment
     from unistream.api.upgrade import is_other_version, upgraded
 
-    given = _with_kept(running, given)
-    environment = Environment(given, target="remote")
+    given = _with_kept(running, options.given)
+    environment = Environment(LayeredConfig(given, options.around), target="remote")
     build(load_function(function), environment)
     if how.begins and not is_other_version(environment, running.name, running):
         raise ConfigError(f"job {running.job} runs this version of the pipeline already; it goes on as it is")
@@ -137,13 +141,13 @@ def _upgraded(running: JobInfo, function: str, given: Configuration, how: _How) 
     )
 
 
-def _undone(running: JobInfo, given: Configuration, how: _How) -> JobId:
+def _undone(running: JobInfo, config: Configuration, how: _How) -> JobId:
     """Whether the earlier version can start from the state of this one shows when it does; if it cannot, this
     one goes on."""
     from unistream.client.job.submission import connect_to_submit
     from unistream.client.job.upgrade import KeptVersion, Upgrade, replaced_by
 
-    with connect_to_submit(given) as cluster:
+    with connect_to_submit(config) as cluster:
         before = replaced_by(cluster, running)
         report(f"job {running.job} is replaced by the version before it, which job {before.job} has run")
         _say_name(how)

@@ -21,6 +21,7 @@ from unistream.api.pipeline import Pipeline
 from unistream.base import process_mark
 from unistream.base.clock import SystemClock
 from unistream.base.config import Configuration
+from unistream.base.config_file import LayeredConfig
 from unistream.base.errors import ConfigError
 from unistream.base.object_stores import use_store
 from unistream.dead_letters.corrections import corrections_of
@@ -121,7 +122,7 @@ class _Prepared:
         submission = SubmitRequest(
             graph=graph,
             artifact=pack_with(code, self._modules),
-            config=environment.config.to_dict(),
+            config=environment.travelling(),
             savepoint=checkpoint,
             request_id=replay_request(order.id, order.cluster, attempt),
             alone=True,  # another job that notes letters of this table was started by hand
@@ -137,7 +138,8 @@ class _Prepared:
 
 def _environment(pipeline: Pipeline) -> Environment:
     """An environment that has the whole pipeline."""
-    made, graph = Environment(pipeline.config, target="remote"), pipeline.graph
+    options = LayeredConfig(Configuration(pipeline.config))  # as it was submitted
+    made, graph = Environment(options, target="remote"), pipeline.graph
     builder = made._builder
     builder.graph, builder.follows, builder.profiles = graph, dict(pipeline.follows), dict(graph.profiles)
     builder.registered = None if graph.registered_groups is None else set(graph.registered_groups)

@@ -27,8 +27,9 @@ import pyspark
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 
-from unistream.base.config import Configuration
+from unistream.base.config import FOREIGN, Configuration, is_secret
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.secrets import resolved
 from unistream.core.memory import cpu_threads
 from unistream.host.processes import Processes, below
 from unistream.host.spark_errors import in_words
@@ -86,13 +87,15 @@ class SparkApplication:
         config: Its keys that begin with `spark.` go to Spark.
 
     Raises:
-        ConfigError: Spark does not start (no Java, a master that is not there).
+        ConfigError: Spark does not start (no Java, a master that is not there), or nothing is where a secret
+            of its configuration should be.
     """
 
     def __init__(self, master: str, workers_max: int, config: Mapping[str, str]) -> None:
         self._master = master
         self._workers_max = workers_max
-        self._config = dict(config)
+        secrets = {key: resolved(key, value) for key, value in config.items() if _is_spark_secret(key)}
+        self._config = {**config, **secrets}
         self._lock = threading.Lock()  # held while Spark starts: seconds, a minute where no master answers
         self._closed = False
         self._spark = self._begin()
@@ -151,6 +154,11 @@ class SparkApplication:
         pid = int(context._jvm.java.lang.ProcessHandle.current().pid())
         placement = None if is_local(str(context.master)) else Placement(context)
         return LiveSpark(context, placement, pid, owned, jvm_owned)
+
+
+def _is_spark_secret(key: str) -> bool:
+    """References in it have travelled as they are."""
+    return key.startswith(FOREIGN) and is_secret(key)
 
 
 def _warn_of_ignored(context: SparkContext, config: Mapping[str, str]) -> None:

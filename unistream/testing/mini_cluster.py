@@ -52,7 +52,9 @@ class MiniCluster(Closing):
     Args:
         task_managers: Most workers at the same time; they start when jobs need them.
         slots: Of each worker.
-        config: Options, in addition to short heartbeats and restart delays.
+        config: Options, in addition to short heartbeats and restart delays. No config.yaml and no variables
+            of the environment count here, neither for the cluster nor for a job: a test is the same
+            everywhere. (A job graph of `Environment.job_graph` has the options of its environment.)
         workdir: The folder of checkpoints and metadata; None: a temporary one, removed at the end.
 
     >>> import pyarrow as pa
@@ -154,7 +156,7 @@ class MiniCluster(Closing):
         allow_non_restored_state: bool = False,
     ) -> EmbeddedJobClient:
         """Starts it and returns at once, as `Environment.execute_async` does."""
-        request, frames = environment.submission(
+        request, frames = environment.without_surroundings().submission(
             name, savepoint=savepoint, allow_non_restored_state=allow_non_restored_state
         )
         self._frames.append(frames)

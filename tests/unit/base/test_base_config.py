@@ -269,7 +269,8 @@ def test_every_declared_option_is_in_the_table() -> None:
     assert set(Path(config.__file__).parent.glob("*.py")) - {
         Path(t.__file__ or "") for t in config.TOPICS
     } == {
-        Path(config.__file__).with_name(f"{name}.py") for name in ("__init__", "configuration", "parsing")
+        Path(config.__file__).with_name(f"{name}.py")
+        for name in ("__init__", "configuration", "kinds", "parsing")
     }, "a module of options is missing in TOPICS"
 
 

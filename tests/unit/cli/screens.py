@@ -21,10 +21,21 @@ from rich.console import Console
 
 from unistream.backfill.prepare import BackfillPlan
 from unistream.base.config import Configuration
+from unistream.base.config_file import (
+    OptionValue,
+    PlaceKind,
+    checked,
+    placed_option,
+    placed_options,
+    read_variables,
+    read_yaml,
+    written,
+)
 from unistream.base.ids import CheckpointId, JobId, OperatorUid
 from unistream.cli import (
     backfill_output,
     checkpoints,
+    config,
     connectors,
     dead_letters,
     exceptions,
@@ -232,6 +243,41 @@ BACKFILL: Final = BackfillPlan(
     notes=("the history has no rows between 2026-11-03 and 2026-11-04",),
 )
 
+CONFIG_FILE: Final = b"""\
+execution:
+  checkpointing:
+    interval: 10 s
+    dir: s3://${env:BUCKET}/unistream/checkpoints
+high-availability: zookeeper
+s3:
+  access-key: lake
+  secret-key: ${file:/run/secrets/s3}
+metadata.url: postgresql+psycopg://unistream:hunter2@db.example:5432/unistream
+rest.prot: 8081
+spark.executor.memoryOverhead: 1g
+"""
+
+
+def config_levels() -> list[dict[str, OptionValue]]:
+    """A file, variables and a command line."""
+    variables = {"UNISTREAM_CONF_REST__PORT": "8081", "UNISTREAM_CONF_PARALLELISM__DEFAULT": "4"}
+    given = {"parallelism.default": 2, "rest.port": 0}
+    found = (
+        read_yaml(CONFIG_FILE, "/etc/unistream/config.yaml")[0],
+        read_variables(variables)[0],
+        written(given, PlaceKind.COMMAND_LINE),
+    )
+    return [checked(level, lambda _what, _kind, where: where.lower())[0] for level in found]
+
+
+def config_faults() -> list[Cell]:
+    path = "/etc/unistream/config.yaml"
+    found, broken = read_yaml(CONFIG_FILE + b"rest.port: [8081]\n", path)
+    options, faults = checked(found, lambda _what, _kind, where: where.lower())
+    lines: list[Cell] = [str(fault) for fault in (*faults, *broken)]
+    return [*lines, config.verdict(path, len(options), len(lines))]
+
+
 SCREENS: Final[Mapping[str, Callable[[int], Parts]]] = {
     "list": lambda _width: [output.jobs_grid(jobs(), NOW_MS)],
     "info_running": lambda _width: info.shown(job("flights_per_minute"), NOW_MS),
@@ -258,6 +304,15 @@ SCREENS: Final[Mapping[str, Callable[[int], Parts]]] = {
         savepoint.rows_grid(pa.Table.from_pylist(answer("query", list[Fields])))
     ],
     "plan": lambda _width: plan.shown(restore_plan()),
+    "config_show": lambda _width: config.shown("/etc/unistream/config.yaml", placed_options(config_levels())),
+    "config_show_nothing": lambda _width: config.shown(None, []),
+    "config_explain": lambda _width: [
+        output.facts_grid(config.explained(placed_option("execution.checkpointing.dir", config_levels())))
+    ],
+    "config_explain_hidden": lambda _width: [
+        output.facts_grid(config.explained(placed_option("parallelism.default", config_levels())))
+    ],
+    "config_check": lambda _width: config_faults(),
     "connectors_list": lambda _width: [connectors.listed(listed_connectors())],
     "connectors_info": lambda _width: connector_parts(),
     "group_show": lambda _width: group.shown(GROUP),

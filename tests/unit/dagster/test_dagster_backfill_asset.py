@@ -14,7 +14,10 @@ import psutil
 import pytest
 
 import unistream as us
+from unistream.base.config import parse_assignments
+from unistream.base.config_file import PlaceKind, checked, read_variables, written
 from unistream.base.errors import ConfigError
+from unistream.base.secrets import looked_up
 from unistream.dagster import (
     UnistreamResource,
     build_backfill_asset,
@@ -23,7 +26,7 @@ from unistream.dagster import (
     unistream_assets,
 )
 from unistream.dagster.operation.backfill_asset import reference_of, result_of
-from unistream.dagster.operation.backfill_command import BackfillCommandResult, perform
+from unistream.dagster.operation.backfill_command import BackfillCommandResult, options_for, perform
 
 DAYS = dg.DailyPartitionsDefinition("2026-01-01")
 FIGURES = {
@@ -262,3 +265,20 @@ def test_a_command_does_not_outlive_a_call_that_is_interrupted(
     with pytest.raises(KeyboardInterrupt):
         perform(words("slow_to_load"), interrupt, end_s=end_s, check=check)
     assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def test_the_command_has_the_configuration_and_no_secret_among_its_words() -> None:
+    given = {
+        "client.timeout": "9 s",
+        "execution.checkpointing.dir": "s3://lake/${env:KEPT_AS_IT_IS}",
+        "s3.secret-key": "hunter2",
+        "metadata.url": "postgresql://u:${env:PW}@h/d",
+        "spark.ssl.keyPassword": "hunter2",
+    }
+    options = options_for(given)
+    assert "hunter2" not in str(options)
+    assigned = parse_assignments(options.words[1::2])
+    found, unknown = read_variables(options.variables)
+    levels = [checked(level, looked_up)[0] for level in (found, written(assigned, PlaceKind.COMMAND_LINE))]
+    assert {key: one.text for level in levels for key, one in level.items()} == given
+    assert unknown == []

@@ -16,6 +16,7 @@ from unistream.base.config.exchange import *
 from unistream.base.config.failures import *
 from unistream.base.config.high_availability import *
 from unistream.base.config.history import *
+from unistream.base.config.kinds import *
 from unistream.base.config.memory import *
 from unistream.base.config.object_stores import *
 from unistream.base.config.parsing import *

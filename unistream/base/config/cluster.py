@@ -95,6 +95,7 @@ METADATA_URL: Final = ConfigOption(
     None,
     "SQLAlchemy URL of the job metadata; unset: SQLite, `metadata.db` in `$UNISTREAM_HOME`, for all clusters "
     "of a user.",
+    secret=True,
 )
 SAVEPOINT_QUERIES: Final = ConfigOption(
     "web.savepoint-query.enable",

@@ -27,6 +27,7 @@ from unistream.base.config import (
 )
 from unistream.base.config.parsing import ConfigOption
 from unistream.base.errors import ConfigError
+from unistream.base.secrets import is_secret_name
 
 _T = TypeVar("_T")
 
@@ -57,7 +58,8 @@ def options_of(topic: ModuleType) -> tuple[ConfigOption[object], ...]:
 OPTIONS: Final = {option.key: option for topic in TOPICS for option in options_of(topic)}
 """Every known key."""
 
-_OTHER_KEYS: Final = {other: option.key for option in OPTIONS.values() for other in option.other_keys}
+OTHER_KEYS: Final = {other: option.key for option in OPTIONS.values() for other in option.other_keys}
+"""Other names of options, and the keys that they stand for."""
 
 FOREIGN: Final = "spark."
 """Keys with this prefix are Spark's, and are passed on unchecked."""
@@ -75,7 +77,7 @@ ConfigValue = str | int | float | bool | timedelta
 """What may be given for an option."""
 
 
-def _text(key: object, value: object) -> str:
+def value_text(key: object, value: object) -> str:
     """The value as it would be on a command line. Raises ConfigError: it has no such text."""
     if not isinstance(key, str):
         raise ConfigError(f"configuration key {key!r} is not a string")
@@ -88,9 +90,26 @@ def _text(key: object, value: object) -> str:
     return str(value)
 
 
+def is_secret(key: str) -> bool:
+    """The value under this key is a secret, or may have one in it.
+
+    >>> is_secret("s3.secret-key"), is_secret("spark.ssl.keyPassword"), is_secret("rest.port")
+    (True, True, False)
+    """
+    option = OPTIONS.get(OTHER_KEYS.get(key, key))
+    return is_secret_name(key) if option is None else option.secret
+
+
+def unknown_key(key: str) -> str:
+    """What is wrong with a key that is none, and the nearest one that there is."""
+    near = difflib.get_close_matches(key, OPTIONS, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"unknown configuration key {key!r}{hint}"
+
+
 def _with_our_keys(values: dict[str, str]) -> dict[str, str]:
-    for other in values.keys() & _OTHER_KEYS.keys():
-        key, value = _OTHER_KEYS[other], values.pop(other)
+    for other in values.keys() & OTHER_KEYS.keys():
+        key, value = OTHER_KEYS[other], values.pop(other)
         if values.setdefault(key, value) != value:
             raise ConfigError(
                 f"{key} is {values[key]} and {other} is {value}; they are one option: set only one"
@@ -113,15 +132,13 @@ class Configuration:
     def __init__(self, values: Mapping[str, ConfigValue] | None = None) -> None:
         if values is not None and not isinstance(values, Mapping):
             raise ConfigError(f"a configuration is a mapping of keys to values, not {values!r}")
-        self._values = _with_our_keys({key: _text(key, value) for key, value in (values or {}).items()})
+        self._values = _with_our_keys({key: value_text(key, value) for key, value in (values or {}).items()})
         for key in self._values:
             option = OPTIONS.get(key)
             if option is not None:
                 self.find(option)
             elif not key.startswith(FOREIGN):
-                near = difflib.get_close_matches(key, OPTIONS, n=1, cutoff=0.5)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise ConfigError(f"unknown configuration key {key!r}{hint}")
+                raise ConfigError(unknown_key(key))
 
     def find(self, option: ConfigOption[_T]) -> _T | None:
         """The value, its default, or None when neither is set."""
@@ -146,7 +163,7 @@ class Configuration:
 
     def merged(self, other: Mapping[str, ConfigValue]) -> Configuration:
         """A copy, overridden by `other`."""
-        return Configuration({**self._values, **{_OTHER_KEYS.get(key, key): other[key] for key in other}})
+        return Configuration({**self._values, **{OTHER_KEYS.get(key, key): other[key] for key in other}})
 
     def to_dict(self) -> dict[str, str]:
         """The values that were set, without defaults."""

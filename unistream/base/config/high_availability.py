@@ -81,6 +81,7 @@ ZOOKEEPER_AUTHORIZATION: Final = ConfigOption(
     None,
     "Credentials as scheme:user:password with the scheme digest or sasl (DIGEST-MD5), or a reference to them "
     "such as ${env:NAME}.",
+    secret=True,
 )
 ZOOKEEPER_SSL: Final = ConfigOption(
     "high-availability.zookeeper.client.ssl.enabled",

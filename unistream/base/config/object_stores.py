@@ -19,9 +19,14 @@ S3_ACCESS_KEY: Final = ConfigOption(
     None,
     "Name of the credentials, best a reference such as ${env:S3_ACCESS_KEY}; unset: as Amazon's libraries "
     "find them (AWS_ACCESS_KEY_ID, ~/.aws, the role of the machine).",
+    secret=True,
 )
 S3_SECRET_KEY: Final = ConfigOption(
-    "s3.secret-key", str, None, "Secret of the credentials, best a reference such as ${file:/run/secrets/s3}."
+    "s3.secret-key",
+    str,
+    None,
+    "Secret of the credentials, best a reference such as ${file:/run/secrets/s3}.",
+    secret=True,
 )
 S3_REGION: Final = ConfigOption(
     "s3.region",

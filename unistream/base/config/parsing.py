@@ -265,6 +265,8 @@ class ConfigOption(Generic[_T]):
     """One key. `default` is text too (None: unset), so that it is parsed and printed like a value.
 
     `other_keys`: names of the same option in other versions of Flink, which are accepted for `key`.
+    `secret`: the value is a secret, or may have one in it. What uses it calls
+    `unistream.base.secrets.resolved`: a reference in it travels as it is, and is resolved where it is needed.
     """
 
     key: str
@@ -272,3 +274,4 @@ class ConfigOption(Generic[_T]):
     default: str | None
     doc: str
     other_keys: tuple[str, ...] = ()
+    secret: bool = False

@@ -1,5 +1,6 @@
 """Which clusters run on this machine for this user: one small file each, below `$UNISTREAM_HOME`.
 
+    <home>/config.yaml          the configuration, if the user has written one (`.surroundings`)
     <home>/clusters/<id>.json   0600; removed when the cluster ends
     <home>/sessions/<name>/     the folder of a session cluster, unless it is given one; it stays
     <home>/backfills/           journals of backfills
@@ -63,9 +64,14 @@ class ClusterEntry(msgspec.Struct, frozen=True, kw_only=True):
         return any(known.startswith(text.lower()) for known in (self.id, self.cluster) if known)
 
 
+def place() -> Path:
+    """Where `home` is, or will be."""
+    return Path(os.environ.get(HOME_VARIABLE) or Path.home() / ".unistream")
+
+
 def home() -> Path:
     """Created when it is first needed, for this user only."""
-    folder = Path(os.environ.get(HOME_VARIABLE) or Path.home() / ".unistream")
+    folder = place()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

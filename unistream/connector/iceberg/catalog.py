@@ -17,7 +17,8 @@ import msgspec
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.base.extras import require
 from unistream.base.os_failures import stays
-from unistream.base.secrets import Secret, has_reference, is_reference, is_secret_name, resolved_options
+from unistream.base.references import has_reference, is_reference
+from unistream.base.secrets import Secret, is_secret_name, resolved_options
 from unistream.connector.common import absolute, remedy
 from unistream.model.lineage import LineageDataset, dataset_at
 

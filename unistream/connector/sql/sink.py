@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from unistream.base.config import DurationLike, duration_ms
 from unistream.base.errors import ConfigError
-from unistream.base.secrets import Secret, has_reference
+from unistream.base.references import has_reference
+from unistream.base.secrets import Secret
 from unistream.connector.common import KeyedSink, OnRewind, check_condition, checked_upsert
 from unistream.connector.sql.columns import sql_type
 from unistream.connector.sql.committer import SqlCommitter

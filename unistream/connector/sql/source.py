@@ -18,7 +18,8 @@ import pyarrow as pa
 from unistream.base.config import DurationLike, duration_ms
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
-from unistream.base.secrets import Secret, has_reference
+from unistream.base.references import has_reference
+from unistream.base.secrets import Secret
 from unistream.connector.sql.database import dataset_of, parsed
 from unistream.connector.sql.source_cells import Cell, cell
 from unistream.connector.sql.source_database import ReadDatabase, Reads

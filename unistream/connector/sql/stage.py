@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from unistream.base.errors import CorruptSnapshot
-from unistream.base.secrets import Secret, is_reference
+from unistream.base.references import is_reference
+from unistream.base.secrets import Secret
 from unistream.connector.sql.database import parsed
 from unistream.connector.sql.failures import STATEMENT_TIMEOUT_MS, Limit
 from unistream.connector.sql.statements import SqlStagedRows, SqlTableName

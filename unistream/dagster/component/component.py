@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from unistream.api.environment import Environment
 from unistream.api.load import build
-from unistream.base.config import Configuration
+from unistream.base.config import value_text
 from unistream.base.errors import ConfigError
 from unistream.dagster.component.attributes import (
     BACKFILL,
@@ -63,7 +63,8 @@ def _resource(settings: dict[str, Any]) -> UnistreamResource:
         )
     config = settings.get("config")
     if isinstance(config, dict):  # numbers and booleans, as elsewhere
-        settings = {**settings, "config": Configuration(config).to_dict()}
+        texts = {key: value_text(key, value) for key, value in config.items()}
+        settings = {**settings, "config": texts}
     try:
         return UnistreamResource(**settings)
     except (ValidationError, dg.DagsterInvalidConfigError) as error:

@@ -20,12 +20,17 @@ from typing import Any, Final
 import dagster as dg
 
 from unistream.api.environment import Environment
-from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import JobId
 from unistream.client.job.lookup import find_job
 from unistream.client.remote.rest_client import RestJobClient
-from unistream.dagster.operation.backfill_command import BackfillCommandResult, Figures, perform
+from unistream.dagster.operation.backfill_command import (
+    BackfillCommandResult,
+    CommandOptions,
+    Figures,
+    options_for,
+    perform,
+)
 from unistream.dagster.operation.operations import RESOURCE
 from unistream.dagster.run.attached import INTERRUPTIONS
 from unistream.dagster.run.metadata import BACKFILL_METADATA, SINK_METADATA, ordered
@@ -177,7 +182,7 @@ class _Backfill:
                 if watch.lost is not None:
                     raise LeftToAnother(watch.lost)
 
-            return result_of(self._performed([*words, *options], say, check, context, unistream))
+            return result_of(self._performed(words, options, say, check, context, unistream))
 
     def watched(self, watch: RunWatch, unistream: UnistreamResource) -> RunWatch:
         """Its heartbeats, as those of the runs that watch the job: of a host that dies, the run is found."""
@@ -188,16 +193,23 @@ class _Backfill:
             logger.info("event=backfill_not_watched job=%s reason=%r", self.job, str(error))
         return watch
 
-    def _performed(
+    def _performed(  # noqa: PLR0917
         self,
         words: Sequence[str],
+        options: CommandOptions,
         say: Callable[[str], None],
         check: Callable[[], None],
         context: dg.AssetExecutionContext,
         unistream: UnistreamResource,
     ) -> BackfillCommandResult:
         try:
-            return perform(words, say, end_s=unistream.terminate_timeout_s, check=check)
+            return perform(
+                [*words, *options.words],
+                say,
+                variables=options.variables,
+                end_s=unistream.terminate_timeout_s,
+                check=check,
+            )
         except LeftToAnother as left:
             text = f"{left}: this run has ended its backfill, which is unfinished"
             raise dg.Failure(text, allow_retries=False) from left
@@ -235,16 +247,16 @@ class _Backfill:
         where = ("-t", self.target, "--json")
         return ["backfill", job, "--pipeline", self.pipeline, *times, *where, *self.words]
 
-    def options(self, unistream: UnistreamResource) -> list[str]:
-        """The configuration of the stream's runs, with which the job is resumed. Raises ConfigError."""
+    def options(self, unistream: UnistreamResource) -> CommandOptions:
+        """The configuration of the stream's runs, with which the job is resumed. What surrounds this process
+        surrounds the command, too. Raises ConfigError."""
         if unistream.target != "remote":
             raise ConfigError(
                 f"a backfill stops the job and lets it go on, and with target {unistream.target!r} the job "
                 "ends with the process of its run: let the target of the resource be remote, a session "
                 "cluster"
             )
-        values = Configuration({**unistream.configuration().to_dict(), **self.config}).to_dict()
-        return [word for name, value in values.items() for word in ("-D", f"{name}={value}")]
+        return options_for(unistream.options(self.config).given.to_dict())
 
 
 def _job_of(find: Callable[[], RestJobClient]) -> JobInfo | None:

@@ -19,11 +19,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
+from unistream.base.config import is_secret
+from unistream.base.config_file import variable_of
+from unistream.base.references import escaped
 from unistream.client.machine.background import awaited, in_background
 
 POLL_S: Final = 0.5
@@ -97,6 +101,27 @@ class BackfillCommandResult:
         return self.code == BAD_INPUT or self.figures is not None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandOptions:
+    """The configuration of a command. `variables`: of its environment: other users cannot see them."""
+
+    words: tuple[str, ...]
+    variables: Mapping[str, str] = field(repr=False)
+
+
+def options_for(config: Mapping[str, str]) -> CommandOptions:
+    """The configuration as `-D`, but for secrets, which nobody can list among the words of a process.
+
+    >>> options_for({"client.timeout": "9 s", "s3.secret-key": "hunter2"})
+    CommandOptions(words=('-D', 'client.timeout=9 s'))
+    """
+    plain = {key: escaped(value) for key, value in config.items() if not is_secret(key)}
+    return CommandOptions(
+        words=tuple(word for key, value in plain.items() for word in ("-D", f"{key}={value}")),
+        variables={variable_of(key): value for key, value in config.items() if is_secret(key)},
+    )
+
+
 def command_of(words: Sequence[str]) -> list[str]:
     """`unistream WORDS` in a process that ends with this one."""
     return [sys.executable, "-m", "unistream.host.child", str(os.getpid()), "unistream.cli", *words]
@@ -117,9 +142,10 @@ def perform(
     *,
     end_s: float,
     check: Callable[[], object] = lambda: None,
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> BackfillCommandResult:
     """Runs the command to its end. `log` is given each line of its stderr at once, in this thread; `check` is
-    called every `POLL_S` and raises what is to end the command.
+    called every `POLL_S` and raises what is to end the command. `variables`: of its environment.
 
     If one of them raises, or this thread is interrupted, the command is interrupted too and has `end_s` to
     end; then, or when that wait is interrupted, it is killed. What was raised is raised again.
@@ -128,7 +154,7 @@ def perform(
     started: Future[subprocess.Popen[bytes]] = Future()
     # on a thread that lives as long as the command: the kernel ends the command with the thread that started
     # it, and no signal can come between the start and the note of it
-    ended = in_background(lambda: _run(words, started, lines.put), "backfill")
+    ended = in_background(lambda: _run(words, variables, started, lines.put), "backfill")
     try:
         _follow(ended, lines, log, check)
     except BaseException:
@@ -140,7 +166,10 @@ def perform(
 
 
 def _run(
-    words: Sequence[str], started: Future[subprocess.Popen[bytes]], say: Callable[[str], None]
+    words: Sequence[str],
+    variables: Mapping[str, str],
+    started: Future[subprocess.Popen[bytes]],
+    say: Callable[[str], None],
 ) -> BackfillCommandResult:
     kept: list[str] = []
     with tempfile.TemporaryFile() as output:
@@ -150,7 +179,7 @@ def _run(
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.PIPE,
-                env=environment_of(os.environ, sys.path),
+                env=environment_of({**os.environ, **variables}, sys.path),
                 start_new_session=True,  # Ctrl-C reaches the run alone, which ends the command in order
             )
         except BaseException as error:

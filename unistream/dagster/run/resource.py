@@ -16,13 +16,16 @@ from pydantic import Field
 from unistream.api.environment import Environment
 from unistream.api.lineage import written_by
 from unistream.base.clock import SystemClock
-from unistream.base.config import CHECKPOINT_RETENTION, DAGSTER_ASSETS, Configuration
+from unistream.base.config import CHECKPOINT_RETENTION, DAGSTER_ASSETS, Configuration, ConfigValue
+from unistream.base.config_file import LayeredConfig
 from unistream.base.errors import ConfigError, CorruptSnapshot, UnistreamError
+from unistream.base.references import escaped
 from unistream.base.targets import known_target
 from unistream.client.embedded.hosts import default_target
 from unistream.client.job.resume import LATEST
 from unistream.client.job.run_links import LinkStore, open_links
 from unistream.client.job.upgrade import FIRST_CHECKPOINT_S, WentBack
+from unistream.client.machine.surroundings import given_config, surrounding_config
 from unistream.client.remote.address import options_of
 from unistream.client.remote.rest_client import timeout_s
 from unistream.dagster.run.assets import check_partition, check_sinks
@@ -60,7 +63,8 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             installed) or "remote" (a session cluster).
         jobmanager: Where the session cluster is: HOST:PORT of its REST API, or zookeeper://HOST:PORT,… for
             the leader of several masters; empty: the one that runs on this machine, or as `config` says.
-        config: Configuration by key, as on the command line with `-D`.
+        config: Configuration by key, as on the command line with `-D`; it counts before config.yaml and
+            variables of the environment.
         resume: What a new job starts from. "latest": the newest snapshot of the job that wrote last to the
             same tables, however that ended, or the beginning if there is none; "none": the beginning of its
             sources; else the directory of a savepoint or checkpoint. The run's tag `unistream/resume` takes
@@ -128,7 +132,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             dg.DagsterExecutionInterruptedError: the run was terminated; the job has been stopped.
         """
         launched = launched_with(context)
-        options = Configuration(launched.pop("config", {})).to_dict()
+        options: Mapping[str, ConfigValue] = launched.pop("config", {})
         resource = type(self)(**{**self._settings(), **launched}) if launched else self
         yield from resource._run(context, build, name, {**(config or {}), **options})
 
@@ -140,14 +144,13 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
         context: dg.AssetExecutionContext,
         build: Callable[[Environment], None],
         name: str | None,
-        config: Mapping[str, str],
+        config: Mapping[str, ConfigValue],
     ) -> Iterator[dg.MaterializeResult[Any]]:
         """See `run`."""
         name, report = name or context.op_execution_context.op.name, None
         try:
-            named = {DAGSTER_ASSETS.key: assets_text(specs_of(context))}
-            options = {**DEFAULTS, **named, **self._cluster(), **config}
-            env = Environment(options, target=known_target(self.target))
+            named = {DAGSTER_ASSETS.key: escaped(assets_text(specs_of(context)))}
+            env = Environment(self.options({**named, **config}), target=known_target(self.target))
             build(env)
             check_sinks(specs_of(context), env.sinks())
             check_partition(context, env)
@@ -225,7 +228,15 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
 
     def configuration(self) -> Configuration:
         """The configuration of the environments that the resource makes. Raises ConfigError."""
-        return Configuration({**DEFAULTS, **self._cluster()})
+        options = self.options()
+        return options.as_client() if self.target == "remote" else options.own_cluster()
+
+    def options(self, more: Mapping[str, ConfigValue] | None = None) -> LayeredConfig:
+        """That of the resource, and `more`, which counts first; and what surrounds this process: config.yaml
+        and variables of the environment, which count before `DEFAULTS`. Raises ConfigError."""
+        around = surrounding_config()
+        usual = {key: value for key, value in DEFAULTS.items() if key not in around.to_dict()}
+        return LayeredConfig(given_config({**usual, **self._cluster(), **(more or {})}), around)
 
     def links(self) -> LinkStore | None:
         """Which run watches which job; see `open_links`. Not as a run's own `config` says: all runs of the

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import dagster as dg
 
-from unistream.base.config import Configuration
+from unistream.base.config_file import check_given
 from unistream.base.errors import ConfigError
 from unistream.base.targets import known_target
 from unistream.client.remote.address import options_of
@@ -27,7 +27,7 @@ def check_resource(settings: Mapping[str, Any]) -> None:
     """
     given = settings.get("config")
     config = given if isinstance(given, Mapping) else {}
-    Configuration({key: value for key, value in config.items() if not isinstance(value, dg.EnvVar)})
+    check_given({key: value for key, value in config.items() if not isinstance(value, dg.EnvVar)})
     target, jobmanager = _plain(settings.get("target")), _plain(settings.get("jobmanager"))
     if target:
         known_target(target)

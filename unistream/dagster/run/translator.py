@@ -18,6 +18,8 @@ import dagster as dg
 from unistream.api.described import described
 from unistream.api.environment import Environment
 from unistream.api.upgrade import code_version
+from unistream.base.config import Configuration
+from unistream.base.config_file import LayeredConfig
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.dagster.run.metadata import COLUMN_SCHEMA, SINK_METADATA, table_schema
@@ -221,7 +223,7 @@ def build_source_asset_specs(
 
 def lineage_of(build: Callable[[Environment], None]) -> LineageGraph:
     """The lineage of a pipeline that is built to be described. Raises ConfigError."""
-    env = Environment()
+    env = Environment(LayeredConfig(Configuration()))
     with described():
         build(env)
         return env.lineage()
@@ -230,7 +232,7 @@ def lineage_of(build: Callable[[Environment], None]) -> LineageGraph:
 def _described(build: Callable[[Environment], None]) -> tuple[LineageGraph, str | None]:
     """A pipeline's lineage and the version of its code. None: it is not known, or would change by itself once
     a source finds its table."""
-    env = Environment()
+    env = Environment(LayeredConfig(Configuration()))
     with described():
         build(env)
         graph = env.lineage()

@@ -184,7 +184,8 @@ def _as_submitted(request: SubmitRequest) -> dict[str, Any]:
 def _checked_config(request: SubmitRequest, cluster: Configuration) -> Configuration:
     """That of a job: the options of the cluster, of its graph, and of the request; the last ones count."""
     _check_request(request)
-    return _without_idle_options(request.graph, cluster.merged(request.graph.config).merged(request.config))
+    config = cluster.merged(request.graph.config).merged(request.config)
+    return _without_idle_options(request.graph, config, cluster)
 
 
 def _check_store(config: Configuration, cluster: Configuration, *, is_new: bool) -> None:
@@ -295,7 +296,7 @@ def _bounded_machine(graph: JobGraph, settings: JobSettings, restore: RestorePoi
     return BoundedJobMachine(graph, settings)
 
 
-def _without_idle_options(graph: JobGraph, config: Configuration) -> Configuration:
+def _without_idle_options(graph: JobGraph, config: Configuration, cluster: Configuration) -> Configuration:
     """The configuration without what has no effect for this graph: checkpoints where they could never
     complete (a task would wait for its last one for ever), the adaptive scheduler where it cannot run the
     job, and a state backend on disk for a BATCH job, which has state of few keys at a time and takes no
@@ -305,7 +306,9 @@ def _without_idle_options(graph: JobGraph, config: Configuration) -> Configurati
     reason = graphs.why_interval_is_idle(graph, config)
     if reason is not None:
         idle.add(options.CHECKPOINT_INTERVAL.key)
-        logger.warning(
+        is_usual = config.find(options.CHECKPOINT_INTERVAL) == cluster.find(options.CHECKPOINT_INTERVAL)
+        logger.log(
+            logging.INFO if is_usual else logging.WARNING,  # the cluster has it for all of its jobs
             "event=checkpoints_disabled job=%r reason=%r: %s has no effect",
             graph.name,
             reason,

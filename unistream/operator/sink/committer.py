@@ -79,7 +79,9 @@ class CommittingOperator(SinkOperator):
 
     def _start(self, committer: sink_port.Committer, state: OperatorState) -> None:
         self._connector = _connector_of(committer, self._sink)
-        self.context.metrics.add(COMMITTED, 0)  # there from the start, as Flink's: who sees it knows that it commits
+        self.context.metrics.add(
+            COMMITTED, 0
+        )  # there from the start, as Flink's: who sees it knows that it commits
         if isinstance(committer, sink_port.StatefulCommitter):
             self._stateful = committer
             committer.restore_state(state.lists.get(TARGET_STATE, []))

@@ -23,7 +23,8 @@ import pyarrow as pa
 
 from unistream.api.environment import Environment
 from unistream.api.sinks import sinks_replaced
-from unistream.base.config import CHAINING, MAX_PARALLELISM, RUNTIME_MODE
+from unistream.base.config import CHAINING, MAX_PARALLELISM, RUNTIME_MODE, Configuration
+from unistream.base.config_file import LayeredConfig
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.connector.datagen import DatagenSource
@@ -107,17 +108,17 @@ def user_job(
 
 def _built(pipeline: Pipeline | Environment, config: Mapping[str, str]) -> Environment:
     if isinstance(pipeline, Environment):
-        return pipeline
+        return pipeline.without_surroundings()
     takes = [
         parameter
         for parameter in inspect.signature(pipeline).parameters.values()
         if parameter.default is parameter.empty
         and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
-    environment = Environment(config)
+    environment = Environment(LayeredConfig(Configuration(config)))
     built = pipeline(environment) if takes else pipeline()
     if isinstance(built, Environment):
-        return built
+        return built.without_surroundings()
     if not takes:
         raise ConfigError("a pipeline function without parameters must return its Environment")
     return environment

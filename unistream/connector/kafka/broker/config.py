@@ -13,7 +13,8 @@ from typing import Any, Final, TypeAlias
 
 from unistream.base.config import parse_bool
 from unistream.base.errors import ConfigError
-from unistream.base.secrets import Secret, has_reference, redacted, resolved
+from unistream.base.references import has_reference
+from unistream.base.secrets import Secret, redacted, resolved
 
 Properties: TypeAlias = Mapping[str, str | Secret]
 
