@@ -14,7 +14,6 @@ It ends when its input does.
 from __future__ import annotations
 
 import base64
-import hashlib
 import heapq
 import json
 import os
@@ -26,24 +25,22 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from benchmarks.scale_identity import METRICS, STATE, Task, Worker
 from unistream.base.clock import SystemClock
 from unistream.base.closing import Closing
 from unistream.base.errors import UnistreamError
-from unistream.base.ids import AllocationId, AttemptId, CheckpointId, JobId, OperatorUid, TaskManagerId
-from unistream.base.limits import KIB, MIB
+from unistream.base.ids import AllocationId, AttemptId, CheckpointId, JobId, TaskManagerId
+from unistream.base.limits import MIB
 from unistream.model import messages as msg
 from unistream.model.bundle import answer_each, parcels
 from unistream.model.codec import decode_for_task_manager, decode_to_task_manager, encode
 from unistream.model.deployment import TaskDeployment
-from unistream.model.file_ref import FileRef
 from unistream.model.key_groups import key_group_range
 from unistream.model.resources import MachineResources
-from unistream.model.snapshot import KeyedHandle, OperatorStateHandle, TaskSnapshot
 from unistream.net.address import UNIX_SCHEME
 from unistream.net.client import FlightControlClient
 from unistream.net.server import FlightServer
@@ -51,59 +48,9 @@ from unistream.worker.process.reports import GaveUp, call_patiently
 
 THREADS: Final = 16  # for calls to the master
 LATENCIES_KEPT: Final = 20_000
-STATE: Final = bytes(64)  # of each keyed operator
 PATIENCE_MS: Final = 60_000
 CALL_S: Final = 30.0  # for one call: the master shares its processors with this process
 CLOCK: Final = SystemClock()
-
-
-@dataclass(slots=True)
-class Task:
-    """One attempt that was deployed to a worker."""
-
-    attempt: AttemptId
-    worker: Worker
-    operators: tuple[OperatorUid, ...]
-    pulls: bool
-    key_groups: tuple[int, ...]
-    state: str = "INITIALIZING"
-
-    def snapshot(self, folder: Path) -> TaskSnapshot:
-        """State as a keyed operator has it: a file with a record batch for each key group. It is there,
-        since the next master looks for it, but for its content."""
-        name = f"{self.attempt.vertex}-{self.attempt.index}-keyed-state"
-        (folder / name).write_bytes(STATE)
-        table = KeyedHandle(
-            name="state",
-            file=FileRef(path=name, size=len(STATE), sha256=hashlib.sha256(STATE).hexdigest()),
-            key_groups=self.key_groups,
-            rows=1_000_000,
-            offsets=tuple(KIB * n for n in range(len(self.key_groups) + 1)),
-            checksums=tuple(range(len(self.key_groups) + 1)),
-        )
-        handle = OperatorStateHandle(keyed=(table,))
-        return TaskSnapshot(
-            operators=dict.fromkeys(self.operators, handle), watermarks=dict.fromkeys(self.operators, 0)
-        )
-
-
-@dataclass(slots=True, eq=False)
-class Worker:
-    """One identity."""
-
-    id: TaskManagerId
-    address: str
-    lease: FlightControlClient
-    reports: FlightControlClient
-    left: threading.Event  # its master is gone
-    waiting: deque[msg.ToJobManager] = field(default_factory=deque)
-    sends: bool = False
-    released: bool = False
-    tasks: dict[AttemptId, Task] = field(default_factory=dict)
-
-    def close(self) -> None:
-        self.lease.close()
-        self.reports.close()
 
 
 class Swarm(Closing):
@@ -384,9 +331,6 @@ class Swarm(Closing):
         """Writes a line for the starter."""
         with self._output:
             print(json.dumps(line), flush=True)
-
-
-METRICS: Final = msg.TaskMetrics(records_in=10**6, records_out=10**6, busy_ms=10**5, watermark=10**12)
 
 
 def orders() -> Iterator[dict[str, Any]]:
