@@ -58,7 +58,7 @@ def plain_sinks(graph: StreamGraph) -> tuple[OperatorUid, ...]:
 
 
 def _sinks(graph: StreamGraph) -> list[tuple[OperatorUid, SinkWriterOperator]]:
-    """By the uid of their commits: without a uid of the user's it is not that of the operator."""
+    """Writers by the uid of their commits: if the user gave none, it is not that of the operator."""
     return [
         (node.operator.sink_uid or uid_of(node), node.operator)
         for node in graph.nodes
