@@ -89,7 +89,7 @@ export const ACCESS: readonly Story[] = [
   ...IDENTITIES.map(([name, one]): Story => {
     const isAdmin = one.scope === "admin";
     const story = page(name, "/cluster", isAdmin ? "Audit log" : one.scope, { identity: one });
-    return { ...story, group: "Account", hides: isAdmin ? [] : ["Audit log"] };
+    return { ...story, group: "Account", hides: isAdmin ? [] : ["TokensAudit log"] };
   }),
   drawn("No changes", "turned off", "web.cancel.enable", () => (
     <NoChanges may={mayOf("operate", { "web-cancel": false }, ME)} />

@@ -36,6 +36,9 @@ const PAGES: readonly (readonly [path: string, shows: string])[] = [
   [`${JOB}/configuration`, "Writes"],
 ];
 
+/** A number that is a name: two that were different stay so. */
+const NAME = /_id$|^(?:pid|epoch|seq|status|attempt|index)$|version/;
+
 /** All that was answered, with each figure in place of what it was. */
 function changed(value: unknown, figure: (was: number) => number): unknown {
   if (typeof value === "number") {
@@ -44,7 +47,12 @@ function changed(value: unknown, figure: (was: number) => number): unknown {
   }
   if (Array.isArray(value)) return value.map((one) => changed(one, figure));
   if (typeof value !== "object" || value === null) return value;
-  return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, changed(one, figure)]));
+  return Object.fromEntries(
+    Object.entries(value).map(([name, one]) => [
+      name,
+      NAME.test(name) && typeof one === "number" ? one : changed(one, figure),
+    ]),
+  );
 }
 
 function answersWith(change: (body: unknown) => unknown): Record<string, Answer> {

@@ -41,6 +41,8 @@ const RULES: readonly Rule[] = [
   rule("PUT", "/unistream/cluster/refusal", "changed whether the cluster takes jobs", null),
   rule("POST", "/unistream/tokens", "made a token", null),
   rule("DELETE", "/unistream/tokens/ID", "revoked a token", "other"),
+  rule("POST", "/unistream/workers", "let a host join", null),
+  rule("POST", "/unistream/certificates/rotation", "gave the cluster another authority", null),
   rule("DELETE", "/unistream/identity", "signed out", null),
   rule("POST", "/unistream/login-codes", "made a link for a browser", null),
   rule("PUT", "/unistream/procedures", "reported a backfill or an upgrade", null),

@@ -40,5 +40,6 @@ export function notYet({ checkpoint_id, taken_ms, now_ms, sinks }: JobCommits, r
     return "There is no complete checkpoint yet, so nothing is committed.";
   }
   const seconds = Math.max(0, Math.round((now_ms - taken_ms) / 1000));
-  return `Rows that came after checkpoint ${checkpoint_id}, ${seconds} s ago, are in no commit yet.`;
+  const ago = Number.isFinite(seconds) ? `, ${String(seconds)} s ago,` : "";
+  return `Rows that came after checkpoint ${checkpoint_id}${ago} are in no commit yet.`;
 }

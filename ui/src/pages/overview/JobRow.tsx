@@ -67,7 +67,7 @@ export const JobRow = memo(function JobRow({ job, read, committed, age, lag, che
       <td>
         <Since ms={figures?.checkpoint?.triggered_ms} age={checkpointAge} />
         {figures !== null && figures.failed_since > 0 && (
-          <div className="why">{figures.failed_since} failed since then</div>
+          <div className="why">{count(figures.failed_since)} failed since then</div>
         )}
       </td>
       <td className="number">{count(summary.restarts)}</td>

@@ -93,7 +93,7 @@ function Slots({ worker, slots }: { worker: TaskManagerInfo; slots: readonly Slo
         <li className="slot tone-quiet">{slots.length - SLOTS_SHOWN} more taken</li>
       )}
       {free > 0 && (
-        <li className="slot tone-quiet">{free === 1 ? "1 slot is free" : `${free} slots are free`}</li>
+        <li className="slot tone-quiet">{free === 1 ? "1 slot is free" : `${count(free)} slots are free`}</li>
       )}
     </ul>
   );
