@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import sys
 import textwrap
@@ -17,6 +18,7 @@ from unistream.base.errors import (
     UserCodeError,
 )
 
+GRPC_LEVEL: Final = "GRPC_VERBOSITY"  # of what it says on stderr
 OK: Final = 0
 JOB_FAILED: Final = 1
 BAD_INPUT: Final = 2
@@ -73,3 +75,5 @@ def log_to_stderr(verbose: bool) -> None:
         root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger("unistream").setLevel(logging.INFO if verbose else logging.WARNING)
+    if not verbose:
+        os.environ.setdefault(GRPC_LEVEL, "ERROR")  # else each connection that fails has lines of its own

@@ -20,6 +20,9 @@ from unistream.base.config import (
     REGISTRATION_TIMEOUT,
     STANDALONE_PORT,
     TASK_SLOTS,
+    WORKER_BIND,
+    WORKER_HOST,
+    WORKER_PORTS,
     Configuration,
 )
 from unistream.base.errors import ConfigError, Unreachable
@@ -46,7 +49,7 @@ from unistream.client.remote.address import (
 from unistream.client.remote.rest_client import timeout_s
 from unistream.core.memory import MemoryPlan, describe_bytes, memory_plan
 from unistream.core.resource import describe
-from unistream.model.credentials import PeerAddress
+from unistream.model.credentials import PeerAddress, shown_address
 from unistream.model.job_info import TaskManagerInfo
 from unistream.net.address import TCP_SCHEME
 
@@ -126,7 +129,15 @@ def start(  # noqa: PLR0917  # typer passes them by name
         waiting = NoClusterReporter(where, config.get(REGISTRATION_TIMEOUT))
         tell = functools.partial(print_registered, as_json=as_json)
         raise typer.Exit(
-            run_standalone(spec, new_id, waiting.on_silence, leaders, tell, secret_for=worker_secret_for)
+            run_standalone(
+                spec,
+                new_id,
+                waiting.on_silence,
+                leaders,
+                tell,
+                on_broken=report_broken,
+                secret_for=worker_secret_for,
+            )
         )
 
 
@@ -145,10 +156,17 @@ def _checked(defines: list[str] | None, jobmanager: str | None) -> Configuration
 def print_registered(spec: TaskManagerSpec, *, as_json: bool) -> None:
     """A worker is there, for the first time or again."""
     if as_json:
-        print_json({"taskmanager": spec.id, "jobmanager": spec.master, "slots": spec.slots})
+        print_json({"taskmanager": spec.id, "jobmanager": shown_address(spec.master), "slots": spec.slots})
         return
     where = _shown(spec.master)
     console().print(f"worker {spec.id} is registered at {where} with {several(spec.slots, 'slot')}")
+
+
+def report_broken(spec: TaskManagerSpec, why: str) -> None:
+    """A worker ends, and its user has to know why."""
+    keys = f"{WORKER_HOST.key}, {WORKER_BIND.key} and {WORKER_PORTS.key}"
+    where = f"; {keys} say where other hosts reach it" if spec.credentials else ""
+    report(f"worker {spec.id} ends: {why}{where}")
 
 
 @app.command("list")
@@ -247,6 +265,11 @@ class NoClusterReporter:
             return  # less: another registration has begun
         self._said_ms = silent_ms
         why = str(error).rpartition(": ")[2]  # the rest is how gRPC got there
+        if "certificate" in why:
+            why += (
+                "; another cluster is there than the one that this host has joined: give a token of it with "
+                "--join, which 'unistream cluster token' prints there"
+            )
         report(
             f"no cluster has answered at {self._where} for {duration(silent_ms)}, trying for "
             f"{duration(self._patience_ms)} ({REGISTRATION_TIMEOUT.key}): {why}"

@@ -108,4 +108,25 @@ class PeerAddress(msgspec.Struct, frozen=True):
         return cls(f"{scheme}://{host}", name, socket)
 
 
+def shown_address(address: str) -> str:
+    """An address for people: without a socket, which only its own host has.
+
+    >>> shown_address("grpc+tls://tm-1@10.0.0.7:80#/run/x"), shown_address("grpc+unix:///run/x")
+    ('grpc+tls://tm-1@10.0.0.7:80', 'grpc+unix:///run/x')
+    """
+    return address.partition("#")[0] if address.startswith(TLS) else address
+
+
+def name_at(address: str) -> str:
+    """Whom an address names; "": nobody, or it is none.
+
+    >>> name_at("grpc+tls://tm-1@[::1]:80"), name_at("grpc+unix:///run/x"), name_at("grpc+tls://[::1]:80")
+    ('tm-1', '', '')
+    """
+    try:
+        return PeerAddress.parse(address).name
+    except ConfigError:
+        return ""
+
+
 TLS: Final = "grpc+tls"

@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from unistream.base.errors import ConfigError
+from unistream.base.hosts import in_url
 from unistream.model.credentials import TLS, PeerAddress
 from unistream.net.folder import PrivateFolder
 
@@ -24,6 +25,8 @@ UNIX_SCHEME: Final = "grpc+unix://"
 TCP_SCHEME: Final = "grpc+tcp://"
 TLS_SCHEME: Final = f"{TLS}://"
 SOCKET_PATH_BYTES_MAX: Final = 100  # sun_path holds 107 on Linux, 103 on macOS
+
+SOCKET_PROBE_S: Final = 1.0  # a server that lives accepts at once: the kernel does
 
 FOLDER_PREFIX: Final = "unistream-flight-"
 
@@ -47,6 +50,34 @@ def own_address_to(address: str) -> str:
             return str(probe.getsockname()[0])
     except OSError as error:
         raise ConfigError(f"this host knows no way to {parts.hostname}: {error.strerror}") from error
+
+
+def check_bind(host: str, port: int) -> None:
+    """Raises ConfigError: nothing can listen there. `port` 0: at none."""
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {in_url(host)}:{port}: {error.strerror}") from error
+
+
+def is_of_peer(path: str) -> bool:
+    """Whether a peer with the same user listens on that unix socket of this host.
+
+    The path comes from another host, where it has an owner; here anybody may have made it, to be taken for
+    the peer. Or the folder is on a disk that hosts share, and nobody listens here.
+    """
+    try:
+        if any(os.stat(one).st_uid != os.geteuid() for one in (path, os.path.dirname(path))):
+            return False
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(SOCKET_PROBE_S)
+            probe.connect(path)
+    except (OSError, ValueError):  # ValueError: no path
+        return False
+    return True
 
 
 class SocketFolder(PrivateFolder):

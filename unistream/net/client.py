@@ -13,7 +13,7 @@ from unistream.base.errors import ProtocolError, Unreachable
 from unistream.base.ids import EdgeId
 from unistream.base.limits import RPC_TIMEOUT_S
 from unistream.model.codec import decode_answer, encode
-from unistream.model.credentials import Credentials
+from unistream.model.credentials import Credentials, shown_address
 from unistream.model.deployment import ChannelDescriptor
 from unistream.model.messages import Answer, Request
 from unistream.net import wire
@@ -62,7 +62,7 @@ class FlightControlClient:
         client = self._client
         if client is None:
             raise Unreachable(f"the connection to {self._address} is closed")
-        where = f"{type(message).__name__} to {self._address}"
+        where = f"{type(message).__name__} to {shown_address(self._address)}"
         try:
             results = list(
                 client.do_action(flight.Action(wire.CONTROL_ACTION, encode(message)), self._call_options())

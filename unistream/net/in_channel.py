@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 from unistream.base.errors import ConfigError, PartitionLost, ProtocolError
 from unistream.base.ids import PartitionId
+from unistream.model.credentials import shown_address
 from unistream.model.deployment import ChannelDescriptor
 from unistream.net import frames, wire
 from unistream.net.wire import CREDITS_MAX
@@ -155,7 +156,7 @@ class InChannel:
         self.pause_ms = BACKOFF_MS_MIN
 
     def __str__(self) -> str:
-        return f"{wire.describe(self.descriptor)} at {self.descriptor.address}"
+        return f"{wire.describe(self.descriptor)} at {shown_address(self.descriptor.address)}"
 
     def grant(self, credits: int) -> None:
         self.stream.grant(self, credits)

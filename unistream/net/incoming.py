@@ -21,8 +21,10 @@ from collections.abc import Callable, Iterable
 from pyarrow import flight
 
 from unistream.base.clock import Clock
-from unistream.base.errors import ProtocolError, UnistreamError, Unreachable
+from unistream.base.config import WORKER_HOST
+from unistream.base.errors import NothingListens, ProtocolError, UnistreamError, Unreachable
 from unistream.model.codec import decode_event
+from unistream.model.credentials import TLS, shown_address
 from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import Element, EndOfPartition
 from unistream.net import frames, wire
@@ -53,7 +55,7 @@ class IncomingStream:
     ) -> None:
         self._head = head
         self._address = address
-        self._where = f"the stream of edge {head.edge} from {address}"
+        self._where = f"the stream of edge {head.edge} from {shown_address(address)}"
         self._timeout_ms = timeout_ms
         self._clock = clock
         self._connections = connections
@@ -373,11 +375,15 @@ class IncomingStream:
                 if channel.state is State.OPEN or not may_pass:
                     failed.append((channel, reason))
                 elif not channel.postpone(now_ms):
-                    why = f"did not appear within {self._timeout_ms} ms: {reason}"
+                    why = f"did not appear within {self._timeout_ms} ms: {reason}{self._hint(reason)}"
                     failed.append((channel, channel.lost(why)))
             self._forget(channel for channel, _ in failed)
         for channel, channel_error in failed:
             channel.sink.on_error(channel_error)
+
+    def _hint(self, reason: Exception) -> str:
+        is_far = isinstance(reason, NothingListens) and self._address.startswith(TLS)
+        return f"; {WORKER_HOST.key} says where other workers reach that one" if is_far else ""
 
     def _reason(self, error: Exception) -> UnistreamError | Exception:
         if isinstance(error, _ProducerEnded):

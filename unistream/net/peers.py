@@ -7,7 +7,6 @@ would cost more than the streams themselves, in file descriptors first.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from unistream.base.clock import Clock
 from unistream.base.errors import ConfigError
 from unistream.model.credentials import Credentials, PeerAddress, certified_name
 from unistream.net import wire
-from unistream.net.address import UNIX_SCHEME
+from unistream.net.address import UNIX_SCHEME, is_of_peer
 from unistream.net.after_fork import use_grpc
 
 _LOG: Final = logging.getLogger("unistream.net")
@@ -99,7 +98,7 @@ def connect(address: str, credentials: Credentials | None = None) -> flight.Flig
             else f"{address} is not encrypted, and this process speaks to its own cluster alone"
         )
     try:
-        if peer.socket and os.path.exists(peer.socket):
+        if peer.socket and is_of_peer(peer.socket):
             return flight.FlightClient(UNIX_SCHEME + peer.socket)
         if credentials is None or not peer.name:
             return flight.FlightClient(peer.location)

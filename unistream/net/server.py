@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from unistream.net.address import (
     UNIX_SCHEME,
     SocketFolder,
     break_connections,
+    check_bind,
 )
 from unistream.net.after_fork import use_grpc
 from unistream.net.outgoing import OutgoingStream
@@ -223,13 +223,16 @@ def _listening(
 ) -> _Service:
     """A service on the first of the ports that is free. Raises ConfigError: none is."""
     scheme = TCP_SCHEME if credentials is None else TLS_SCHEME
-    host = in_url(bind_host)
-    for port in ports[:-1]:
-        with contextlib.suppress(ConfigError):
-            location = f"{scheme}{host}:{port}"
+    why = ""
+    for port in ports:
+        try:
+            check_bind(bind_host, port)  # gRPC says less of what is wrong, and that on stderr
+            location = f"{scheme}{in_url(bind_host)}:{port}"
             return _checked(location, partial(_Service, location, peers, credentials))
-    location = f"{scheme}{host}:{ports[-1]}"
-    return _checked(location, partial(_Service, location, peers, credentials))
+        except ConfigError as error:
+            why = why or str(error)
+    more = f"; nor is any other of {len(ports)} ports free" if len(ports) > 1 else ""
+    raise ConfigError(why + more)
 
 
 def _checked(location: str, listen: Callable[[], _Service]) -> _Service:

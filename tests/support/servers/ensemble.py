@@ -10,10 +10,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from unistream.base.closing import Closing
 from unistream.base.errors import Unreachable
@@ -61,6 +61,16 @@ ssl.clientAuth=need
 """
 
 
+class Place(NamedTuple):
+    """Where a server runs. `wrapper`: the beginning of its command."""
+
+    address: str
+    wrapper: Sequence[str] = ()
+
+
+LOOPBACK: Final = Place(HOST)
+
+
 class ZooKeeperEnsemble(Closing):
     """Numbers of members begin with 0.
 
@@ -70,6 +80,8 @@ class ZooKeeperEnsemble(Closing):
         users: Passwords of those who may connect, by SASL (DIGEST-MD5), by name; none: everybody may.
         tls: Members also listen by TLS (`secure_address`), with the key and certificate in the first of these
             PEM files, for clients whose certificate is of the authority in the second; None: they do not.
+        places: Where each member runs, on a host of its own; none: on loopback. Who starts them and asks for
+            modes is on their network.
     """
 
     def __init__(
@@ -78,7 +90,10 @@ class ZooKeeperEnsemble(Closing):
         members: int = MEMBERS,
         users: Mapping[str, str] | None = None,
         tls: tuple[Path, Path] | None = None,
+        places: Sequence[Place] = (),
     ) -> None:
+        self._places = [*places] or [LOOPBACK] * members
+        members = len(self._places)
         self.folder: Final = folder.absolute()
         self._users = dict(users or {})
         self._tls = tls
@@ -86,14 +101,17 @@ class ZooKeeperEnsemble(Closing):
         self._secure_ports: Final = tuple(ports[3 * members :])
         self.ports: Final = tuple(ports[:members])
         self._peers = [
-            f"server.{n + 1}={HOST}:{ports[members + n]}:{ports[2 * members + n]}" for n in range(members)
+            f"server.{n + 1}={place.address}:{ports[members + n]}:{ports[2 * members + n]}"
+            for n, place in enumerate(self._places)
         ]
         self._running: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
     def address(self) -> str:
         """The address for clients: all members."""
-        return ",".join(f"{HOST}:{port}" for port in self.ports)
+        return ",".join(
+            f"{place.address}:{port}" for place, port in zip(self._places, self.ports, strict=True)
+        )
 
     @property
     def secure_address(self) -> str:
@@ -131,6 +149,11 @@ class ZooKeeperEnsemble(Closing):
             child.kill()
             child.wait(timeout=START_S)
 
+    def forget(self, *members: int) -> None:
+        """Waits for members that were killed with their host, for `start`."""
+        for member in members:
+            self._running.pop(member).wait(timeout=START_S)
+
     def freeze(self, *members: int) -> None:
         """They keep their connections, and answer nothing."""
         for member in members:
@@ -148,7 +171,7 @@ class ZooKeeperEnsemble(Closing):
 
     def mode(self, member: int) -> str | None:
         """Leader or follower; None: it does not serve."""
-        said = zookeeper_says(self.ports[member], b"srvr")
+        said = zookeeper_says(self.ports[member], b"srvr", self._places[member].address)
         for line in said.decode(errors="replace").splitlines():
             if line.startswith("Mode: "):
                 return line.removeprefix("Mode: ")
@@ -181,7 +204,7 @@ class ZooKeeperEnsemble(Closing):
             _PROPERTIES.format(
                 data=data,
                 client=self.ports[member],
-                host=HOST,
+                host=self._places[member].address,
                 tick_ms=TICK_MS,
                 members="\n".join(self._peers if len(self._peers) > 1 else ()),
             )
@@ -197,7 +220,8 @@ class ZooKeeperEnsemble(Closing):
             zookeeper_classpath(),
             *self._login(home),
         ]
-        return start_bound([*java_command(home, ZOOKEEPER), *options, *main], self._log(member), home)
+        command = [*self._places[member].wrapper, *java_command(home, ZOOKEEPER), *options, *main]
+        return start_bound(command, self._log(member), home)
 
     def _secured(self, member: int) -> str:
         if self._tls is None:

@@ -97,6 +97,13 @@ def test_waiting_is_told_now_and_then(
     assert "for 0 ms," in said[0]
 
 
+def test_a_cluster_of_another_authority_is_said_to_be_another_one(capsys: pytest.CaptureFixture[str]) -> None:
+    why = "self-signed certificate in certificate chain"
+    NoClusterReporter("here:6123", 300_000).on_silence(0, Unreachable(f"gRPC: {why}"))
+    [said] = capsys.readouterr().err.splitlines()
+    assert f"{why}; another cluster is there than the one that this host has joined" in said
+
+
 def test_a_worker_says_that_nobody_answers_and_gives_up() -> None:
     with socket.socket() as taken:  # bound and silent: nobody listens
         taken.bind(("127.0.0.1", 0))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle  # noqa: TID251  # as a canary
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from unistream.net.server import FlightServer
 from unistream.trust.authority import Authority, new_authority, rotated
 
 BEAT = Heartbeat(task_manager=TaskManagerId("tm-1"))
+OTHER_USER = 65_534
 CALL = flight.FlightCallOptions(timeout=WAIT_S)
 
 
@@ -189,6 +192,35 @@ def test_peers_on_the_same_host_take_a_socket(noted: NotedCalls) -> None:
         assert [caller for _, caller in noted.got] == ["", "tm-1"]
     finally:
         server.close()
+
+
+@pytest.mark.parametrize("impostor", ["nobody listens", "of another user", "in a folder of another user"])
+def test_a_socket_that_is_not_of_the_peer_is_not_taken(noted: NotedCalls, impostor: str) -> None:
+    """The path comes from the host of the peer: on another one anybody may have made it, or the disk
+    is that of both."""
+    if impostor != "nobody listens" and os.geteuid() != 0:
+        pytest.skip("only root gives files to others")
+    fooled = NotedCalls()
+    server = FlightServer("127.0.0.1", control=noted, partitions=None, unix=False, credentials=issued("tm-2"))
+    other = FlightServer("127.0.0.1", control=fooled, partitions=None)
+    path = Path(other.address.removeprefix("grpc+unix://"))
+    try:
+        if impostor == "nobody listens":
+            path = path.with_name("left")
+            with socket.socket(socket.AF_UNIX) as left:
+                left.bind(str(path))
+        else:
+            os.chown(path if impostor == "of another user" else path.parent, OTHER_USER, -1)
+        here = PeerAddress.parse(server.address)
+        client = FlightControlClient(
+            str(PeerAddress(here.location, here.name, str(path))), credentials=issued(JOB_MANAGER)
+        )
+        assert client.call(BEAT) == Ack()
+        assert ([caller for _, caller in noted.got], fooled.got) == ([JOB_MANAGER], [])
+    finally:
+        os.chown(path.parent, os.geteuid(), -1)
+        server.close()
+        other.close()
 
 
 def test_the_first_free_port_is_taken(noted: NotedCalls) -> None:

@@ -7,6 +7,7 @@ one of them listens anywhere else      that one, with a certificate of the clust
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import ssl
@@ -36,6 +37,7 @@ from unistream.base.hosts import is_loopback
 from unistream.base.ids import TaskManagerId
 from unistream.base.secrets import Secret
 from unistream.model.credentials import JOB_MANAGER, Credentials
+from unistream.net.address import TCP_SCHEME, own_address_to
 from unistream.rest.listener import Listener
 from unistream.storage.cluster_secret import cluster_authority, replace_authority
 from unistream.trust.authority import Authority, rotated
@@ -44,6 +46,7 @@ from unistream.trust.seals import SealKey
 
 SECRET_VARIABLE: Final = "UNISTREAM_SECRET"  # noqa: S105  # its name
 ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", "*", ""})  # noqa: S104  # what a user may say
+ELSEWHERE: Final = ("192.0.2.1", "[2001:db8::1]")  # addresses of documents: whatever way leads out of here
 DAY_MS: Final = 24 * 3_600_000
 REST_LASTS_MS: Final = 30 * DAY_MS
 """The certificate of the REST API lasts so long, and is replaced in the middle of that time."""
@@ -182,11 +185,19 @@ def _hosts(rest_host: str, bind: str) -> Iterator[str]:
     if bind not in ANY_ADDRESS:
         yield bind
         return
+    yield from _routed()
     try:
         found = socket.getaddrinfo(socket.gethostname(), None)
     except OSError:  # this host does not know its own name
         return
     yield from (str(address[4][0]).partition("%")[0] for address in found)
+
+
+def _routed() -> Iterator[str]:
+    """The addresses of this host in its networks, which its name may not have: often that is 127.0.1.1."""
+    for elsewhere in ELSEWHERE:
+        with contextlib.suppress(ConfigError):
+            yield own_address_to(f"{TCP_SCHEME}{elsewhere}:9")
 
 
 def _encrypts(

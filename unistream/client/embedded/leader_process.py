@@ -22,10 +22,11 @@ from unistream.base.config import (
     ALLOWED_PATHS,
     CHECKPOINT_DIR,
     JOBMANAGER_BIND,
+    JOBMANAGER_PORT,
     SAVEPOINT_DIR,
     Configuration,
 )
-from unistream.base.errors import Unreachable
+from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import JobId
 from unistream.client.embedded.cluster_trust import ClusterTrust
 from unistream.client.embedded.contending import OnEnd, Term
@@ -353,15 +354,19 @@ def _new_id() -> str:
 def _serve_workers(
     plan: LeaderPlan, secret: str, credentials: Credentials | None, control: ControlHandler
 ) -> Server:
-    """The server that workers call."""
+    """The server that workers call. Raises ConfigError: it cannot listen."""
     port = control_port(plan.target, plan.config)
-    return FlightServer(
-        plan.config.get(JOBMANAGER_BIND),
-        control=control,
-        partitions=None,
-        ports=(port,) if port else (),
-        unix=plan.target != STANDALONE or credentials is not None,
-        secret=secret,
-        credentials=credentials,
-        host=plan.trust.master_host,
-    )
+    try:
+        return FlightServer(
+            plan.config.get(JOBMANAGER_BIND),
+            control=control,
+            partitions=None,
+            ports=(port,) if port else (),
+            unix=plan.target != STANDALONE or credentials is not None,
+            secret=secret,
+            credentials=credentials,
+            host=plan.trust.master_host,
+        )
+    except ConfigError as error:
+        keys = f"{JOBMANAGER_BIND.key} and {JOBMANAGER_PORT.key}"
+        raise ConfigError(f"the JobManager {error}: {keys} say where") from error

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from ssl import PROTOCOL_TLS_CLIENT, SSLCertVerificationError, SSLContext, create_default_context
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 import httpcore
 
@@ -22,6 +23,7 @@ from unistream.base.errors import ConfigError
 from unistream.client.remote.policy import AttemptFailure
 
 _BY_THE_CLOCK: Final = frozenset((9, 10))  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
+_BY_ANOTHER_NAME: Final = frozenset((62, 64))  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 WRITE_BYTES: Final = 65_536  # between two looks at the clock
 CONNECTIONS_MAX: Final = 10
 KEPT_S: Final = 5.0  # less than the server keeps an idle connection
@@ -96,7 +98,8 @@ class Http(Closing):
             NoAnswer: there is none, and why.
         """
         self._deadline.set(connect_s, within_s)
-        headers = [("accept", "application/json")]
+        host = urlsplit(url).netloc  # httpcore's own header has a literal of IPv6 without its brackets
+        headers = [("host", host), ("accept", "application/json")]
         if content:
             headers.append(("content-type", content_type))
         if token is not None:
@@ -212,6 +215,11 @@ class _DeadlineStream(httpcore.NetworkStream):
 
 def _not_verified(url: str, error: SSLCertVerificationError) -> str:
     server = "/".join(url.split("/", 3)[:3])
+    if error.verify_code in _BY_ANOTHER_NAME:
+        return (
+            f"{server} shows a certificate of other names: {error.verify_message.rstrip('.')}; ask it by the "
+            "address that 'unistream cluster start' has printed, or set rest.address there to this one"
+        )
     now = datetime.datetime.now(datetime.UTC).isoformat(" ", "seconds")
     clock = f"; this machine's clock says {now}" if error.verify_code in _BY_THE_CLOCK else ""
     return (

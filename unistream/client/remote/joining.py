@@ -17,7 +17,7 @@ import msgspec
 
 from unistream.base import durable_files
 from unistream.base.clock import Clock
-from unistream.base.errors import ConfigError
+from unistream.base.errors import AccessDenied, ConfigError, Forbidden
 from unistream.client.machine import home
 from unistream.client.remote.address import LeaderAddress
 from unistream.client.remote.answers import decode
@@ -48,8 +48,8 @@ def joined(address: LeaderAddress, token: str, *, clock: Clock, timeout_s: float
         timeout_s: Longest wait.
 
     Raises:
-        ConfigError: the token lets nobody join, or the cluster takes no workers of other hosts; nothing was
-            kept.
+        AccessDenied: the token lets nobody join, or nobody any more; nothing was kept.
+        ConfigError: it is no token, or the cluster takes no workers of other hosts; nothing was kept.
         Unreachable: it does not answer; the token may have been used.
     """
     presented = parsed(token)
@@ -60,7 +60,16 @@ def joined(address: LeaderAddress, token: str, *, clock: Clock, timeout_s: float
     name, made = address.name, new_request()
     body = JoinBody(request=made.request, host=socket.gethostname(), clock_ms=clock.wall_ms())
     with RestClient(address, timeout_s=timeout_s, token=token) as cluster:
-        response = cluster.request("POST", "/unistream/workers", content=msgspec.json.encode(body))
+        try:
+            response = cluster.request("POST", "/unistream/workers", content=msgspec.json.encode(body))
+        except Forbidden:
+            raise
+        except AccessDenied as error:
+            why = str(error).partition(". ")[0].rpartition(": ")[2]  # what follows is for clients
+            raise AccessDenied(
+                f"this host cannot join the cluster at {name}: {why}; make another token with 'unistream "
+                "cluster token' there"
+            ) from error
     answer = decode(response, JoinAnswer)
     membership = Membership(
         address=name,
@@ -75,7 +84,10 @@ def joined(address: LeaderAddress, token: str, *, clock: Clock, timeout_s: float
     )
     path = _path(name)
     durable_files.make_folders(path.parent)
-    durable_files.write(path, msgspec.json.encode(membership))
+    temporary = durable_files.temporary_of(path)  # there may be an older one, whose certificate has ended
+    durable_files.write(temporary, msgspec.json.encode(membership))
+    temporary.replace(path)
+    durable_files.sync(path.parent)
     return membership
 
 

@@ -13,7 +13,7 @@ from unistream.master.service import ResourceManager
 from unistream.model import messages as msg
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_for_job_manager, decode_task_report, encode
-from unistream.model.credentials import is_named
+from unistream.model.credentials import is_named, name_at, shown_address
 
 
 class WorkerGateway:
@@ -50,6 +50,9 @@ class WorkerGateway:
                 return msg.Refused(
                     reason=f"the certificate of {caller} is not that of {message.task_manager}"
                 )
+            case msg.RegisterTaskManager() if caller and name_at(message.address) != caller:
+                where = shown_address(message.address)
+                return msg.Refused(reason=f"{message.task_manager} registers {where}, which is not {caller}")
             case msg.RegisterTaskManager():
                 return self._resources.register(message)
             case msg.Heartbeat():

@@ -111,7 +111,7 @@ class ResourceManager:
             "resource-manager"
         )
         self._workers: dict[TaskManagerId, TaskManagerInfo] = {}
-        self._fenced: OrderedDict[TaskManagerId, None] = OrderedDict()
+        self._fenced: OrderedDict[TaskManagerId, str] = OrderedDict()  # and why
         self._views: dict[TaskManagerId, resource.WorkerView] = {}  # replaced, never changed
         self._blocked: tuple[resource.BlockedHost, ...] = ()  # the same
         self._has_changed = False  # since these were made
@@ -134,9 +134,8 @@ class ResourceManager:
     def register(self, message: msg.RegisterTaskManager) -> msg.Registered | msg.Refused:
         """First message of a worker."""
         if message.protocol != msg.PROTOCOL_VERSION:
-            return msg.Refused(
-                reason=f"protocol {message.protocol}, this master speaks {msg.PROTOCOL_VERSION}"
-            )
+            why = f"protocol {message.protocol}, this master speaks {msg.PROTOCOL_VERSION}"
+            return msg.Refused(reason=why)
         with self._workers_lock:
             worker = self._workers.get(message.task_manager)
             if worker is None:
@@ -145,9 +144,8 @@ class ResourceManager:
                 now_ms = self._clock.wall_ms()
                 worker = TaskManagerInfo(id=message.task_manager, slots=message.slots, started_ms=now_ms)
             if worker.address not in (None, message.address):
-                return msg.Refused(
-                    reason=f"{message.task_manager} is already registered from {worker.address}"
-                )
+                why = f"{message.task_manager} is already registered from {worker.address}"
+                return msg.Refused(reason=why)
             self._workers[worker.id] = structs.replace(
                 worker,
                 address=message.address,
@@ -207,7 +205,7 @@ class ResourceManager:
         self._loop.post(_STOP)
         self._loop.join(CLOSE_TIMEOUT_S)
         for worker in self.workers():
-            self._give_up(worker.id)
+            self._give_up(worker.id, "the cluster has ended")
             self._release(worker, "the cluster is shutting down", rejoin=not self._settings.active)
         self._senders.close()
         self._host.close()
@@ -252,7 +250,7 @@ class ResourceManager:
         try:
             if isinstance(event, resource.WorkerEnded):
                 self._loop.cancel_timer(_HostStop(event.task_manager))
-                self._give_up(event.task_manager)
+                self._give_up(event.task_manager, event.reason)
             commands = list(self._machine.handle(event))
             for command in commands:
                 self._perform(command)
@@ -302,7 +300,7 @@ class ResourceManager:
                 self._post_to_job(job, event)
             case resource.AnnounceLoss(task_manager=task_manager, reason=reason, jobs=jobs):
                 logger.warning("event=worker_lost task_manager=%s reason=%r", task_manager, reason)
-                self._give_up(task_manager)
+                self._give_up(task_manager, reason)
                 for job in jobs:
                     self._post_to_job(job, contract.TaskManagerLost(task_manager=task_manager, reason=reason))
                 self._forget(task_manager, reason)
@@ -335,7 +333,7 @@ class ResourceManager:
 
     def _stop_worker(self, task_manager: TaskManagerId, reason: str) -> None:
         logger.info("event=worker_stopped task_manager=%s reason=%r", task_manager, reason)
-        worker = self._give_up(task_manager)
+        worker = self._give_up(task_manager, reason)
         if worker is None or worker.address is None:
             self._stopping.submit(self._stop_process, task_manager)
             return
@@ -369,18 +367,19 @@ class ResourceManager:
             message = msg.ReleaseTaskManager(task_manager=worker.id, reason=reason, rejoin=rejoin)
             self._senders.send(worker.id, worker.address, message, lambda _failed: None)
 
-    def _give_up(self, task_manager: TaskManagerId) -> TaskManagerInfo | None:
-        """Removes a worker; its messages are refused from now on."""
+    def _give_up(self, task_manager: TaskManagerId, why: str) -> TaskManagerInfo | None:
+        """Removes a worker; its messages are refused from now on, and it learns why."""
         with self._workers_lock:
-            self._fenced[task_manager] = None
+            self._fenced.setdefault(task_manager, why)  # the first reason counts
             while len(self._fenced) > FENCED_KEPT:
                 self._fenced.popitem(last=False)
             return self._workers.pop(task_manager, None)
 
     def _refusal(self, task_manager: TaskManagerId) -> msg.Refused:
         """`fenced`: this master has lost the worker; else another master may know it."""
-        reason = f"{task_manager} is not (or no longer) a worker of this cluster"
-        return msg.Refused(reason=reason, fenced=task_manager in self._fenced)
+        why = self._fenced.get(task_manager)
+        what = "no worker of this cluster" if why is None else f"no longer a worker of this cluster: {why}"
+        return msg.Refused(reason=f"{task_manager} is {what}", fenced=why is not None)
 
     def _stop_process(self, task_manager: TaskManagerId) -> None:
         try:

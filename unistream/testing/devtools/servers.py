@@ -112,7 +112,13 @@ class ServerSpec:
 
 
 def kafka_command(
-    folder: Path, ports: Sequence[int], more: str = "", *, cluster: str = "", flags: Sequence[str] = ()
+    folder: Path,
+    ports: Sequence[int],
+    more: str = "",
+    *,
+    cluster: str = "",
+    flags: Sequence[str] = (),
+    host: str = HOST,
 ) -> list[str]:
     """The command line of a broker.
 
@@ -122,10 +128,11 @@ def kafka_command(
         more: Further properties, which replace ours.
         cluster: Its id, if it has several brokers; "": a new one.
         flags: Of Java, which replace ours.
+        host: Its address, where it listens.
     """
     classpath = f"{kafka_jars()}/*"
     properties, data = folder / "server.properties", folder / "data"
-    text = _KAFKA_PROPERTIES.format(host=HOST, broker=ports[0], controller=ports[1], data=data)
+    text = _KAFKA_PROPERTIES.format(host=host, broker=ports[0], controller=ports[1], data=data)
     properties.write_text(text + more, encoding="utf-8")
     _format_storage(classpath, properties, data, cluster or cluster_id())
     return [*java_command(folder, KAFKA), *flags, "-cp", classpath, "kafka.Kafka", str(properties)]
@@ -206,10 +213,10 @@ def _zookeeper_serves(port: int) -> str | None:
     return None if b"Mode: " in zookeeper_says(port, b"srvr") else "it does not serve requests yet"
 
 
-def zookeeper_says(port: int, command: bytes) -> bytes:
+def zookeeper_says(port: int, command: bytes, host: str = HOST) -> bytes:
     """The answer to a command of four letters; empty: there is none."""
     answer = b""
-    with contextlib.suppress(OSError), socket.create_connection((HOST, port), PROBE_TIMEOUT_S) as connection:
+    with contextlib.suppress(OSError), socket.create_connection((host, port), PROBE_TIMEOUT_S) as connection:
         connection.settimeout(PROBE_TIMEOUT_S)
         connection.sendall(command)
         while part := connection.recv(4096):

@@ -72,14 +72,16 @@ def run_standalone(
     leaders: LeaderRetrieval | None = None,
     on_registered: Callable[[TaskManagerSpec], None] = lambda _spec: None,
     *,
+    on_broken: Callable[[TaskManagerSpec, str], None] = lambda _spec, _why: None,
     secret_for: Callable[[str], str | None] = lambda _master: None,
 ) -> int:
     """A standalone worker: when it has lost its master it cancels its tasks and registers again, under a new
     id, until `taskmanager.registration.timeout`. Returns the exit code.
 
     It ends when it is released or gets a signal, and when its master has replaced it. `on_silence` is called
-    for each attempt to register that is not answered, `on_registered` for each registration. `leaders`: finds
-    the master, instead of `spec`. `secret_for`: what it presents to the master at an address.
+    for each attempt to register that is not answered, `on_registered` for each registration, and
+    `on_broken` with the reason if it ends for another one than a release or a signal. `leaders`: finds the
+    master, instead of `spec`. `secret_for`: what it presents to the master at an address.
 
     Raises:
         ConfigError: the spec or its configuration is invalid.
@@ -94,6 +96,7 @@ def run_standalone(
             default_services(clock, secret_for, spec.credentials),
             on_silence=on_silence,
             on_registered=on_registered,
+            on_broken=on_broken,
         )
         return _standalone(spec, new_id, own, leaders)
 
@@ -138,14 +141,21 @@ def _live_standalone(
     """One registration, until the worker ends, or until another master leads."""
     manager = TaskManager(spec, worker_ports(spec, services))
     if leaders is None or leader is None:
-        return _live(manager, STANDALONE_SIGNALS)
+        return _lived(manager, spec, services)
     with LeaderWatch(leaders, leader.epoch, lambda why: manager.release(why, rejoin=True)):
         try:
-            return _live(manager, STANDALONE_SIGNALS)
+            return _lived(manager, spec, services)
         except Unreachable:
             if manager.ending is Ending.MASTER_LOST:  # another one was found meanwhile
                 return Ending.MASTER_LOST
             raise
+
+
+def _lived(manager: TaskManager, spec: TaskManagerSpec, services: Services) -> Ending:
+    ending = _live(manager, STANDALONE_SIGNALS)
+    if ending in {Ending.FENCED, Ending.BROKEN}:
+        services.on_broken(spec, manager.reason)
+    return ending
 
 
 def _live(manager: TaskManager, signals: tuple[signal.Signals, ...]) -> Ending:

@@ -16,6 +16,7 @@ from unistream.base import config as options
 from unistream.base.clock import Clock, SystemClock
 from unistream.base.config import Configuration
 from unistream.base.crash_points import crash_points, no_crash
+from unistream.base.errors import ConfigError
 from unistream.base.machine import resident_bytes, usable_cores, usable_memory_bytes
 from unistream.model.credentials import Credentials
 from unistream.model.messages import Answer, FetchArtifact, RegisterTaskManager
@@ -70,6 +71,7 @@ class Services:
         lease_clock: Of the right to live, which the master takes away by its own clock.
         on_silence: Called when the master does not answer the registration.
         on_registered: Called when it has: with the worker as it is registered.
+        on_broken: Called when the worker ends by itself, or its master has given it up: with the reason.
     """
 
     server: Callable[[WorkerPlace, ControlHandler, PartitionSource], Server]
@@ -82,6 +84,7 @@ class Services:
     crash_point: Callable[[str], None] = no_crash
     on_silence: OnSilence = unheard
     on_registered: Callable[[TaskManagerSpec], None] = lambda _spec: None
+    on_broken: Callable[[TaskManagerSpec, str], None] = lambda _spec, _why: None
 
 
 def default_services(
@@ -101,20 +104,12 @@ def default_services(
         ConfigError: crash points are enabled outside of a test.
     """
     from unistream.net.client import FlightControlClient, FlightDataClient
-    from unistream.net.server import FlightServer
     from unistream.storage.state_files import FsStateReader, FsStateWriter
 
     clock = clock or SystemClock()
     return Services(
         clock=clock,
-        server=lambda place, control, partitions: FlightServer(
-            place.bind,
-            control=control,
-            partitions=partitions,
-            ports=place.ports,
-            credentials=credentials,
-            host=place.host,
-        ),
+        server=partial(_listening, credentials),
         control_client=lambda address: FlightControlClient(
             address,
             secret=None if secret_for is None else partial(secret_for, address),
@@ -127,6 +122,33 @@ def default_services(
         state_reader=FsStateReader,
         crash_point=crash_points(os.environ),
     )
+
+
+def _listening(
+    credentials: Credentials | None,
+    place: WorkerPlace,
+    control: ControlHandler,
+    partitions: PartitionSource,
+) -> Server:
+    """Raises ConfigError: it cannot listen at that place."""
+    from unistream.net.server import FlightServer
+
+    try:
+        return FlightServer(
+            place.bind,
+            control=control,
+            partitions=partitions,
+            ports=place.ports,
+            credentials=credentials,
+            host=place.host,
+        )
+    except ConfigError as error:
+        if not place.ports:
+            raise
+        raise ConfigError(
+            f"{error}: set {options.WORKER_BIND.key} to an address of this host, such as 0.0.0.0, and "
+            f"{options.WORKER_PORTS.key} to ports that are free ({options.WORKER_HOST.key} is {place.host})"
+        ) from error
 
 
 def worker_ports(spec: TaskManagerSpec, services: Services) -> WorkerPorts:
