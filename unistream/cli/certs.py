@@ -17,12 +17,12 @@ from unistream.trust.pinning import split
 
 KEEP: Final = "30 d"
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Certificates of a cluster's servers.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Certificates of a cluster that listens for other hosts.")
 
 
 @app.callback()
 def _group() -> None:
-    """Certificates: a cluster that listens for other hosts has an authority of its own."""
+    """Certificates of a cluster that listens for other hosts, which has an authority of its own."""
 
 
 @app.command("rotate")
