@@ -17,7 +17,9 @@ from unistream.trust.pinning import split
 
 KEEP: Final = "30 d"
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Certificates of a cluster that listens for other hosts.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Certificates of a cluster that listens for other hosts."
+)
 
 
 @app.callback()
