@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { bytes, compact, count, percent, rate } from "./numbers";
-import { duration, localTime, shortTime, utcTime } from "./times";
+import { duration, isoTime, localTime, shortTime, utcTime } from "./times";
 
 describe("numbers", () => {
   test.each([
@@ -49,6 +49,7 @@ describe("times", () => {
 
   test.each([Number.NaN, Infinity, 2 ** 63, -(2 ** 63)])("%s is no moment", (ms) => {
     expect([localTime(ms), utcTime(ms), shortTime(ms, 1), shortTime(ms, 1e9)]).toEqual(Array(4).fill("–"));
+    expect(isoTime(ms)).toBeNull();
   });
 
   test.each([

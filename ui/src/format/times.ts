@@ -62,6 +62,11 @@ export function utcTime(ms: number): string {
   return isMoment(ms) ? `${new Date(ms).toISOString().slice(0, 19).replace("T", " ")} UTC` : UNKNOWN;
 }
 
+/** For programs: `2026-11-29T14:03:22.000Z`; null: it is no moment. */
+export function isoTime(ms: number): string | null {
+  return isMoment(ms) ? new Date(ms).toISOString() : null;
+}
+
 /** How long ago a moment was; null where either is not known. A clock that is behind makes no negative time. */
 export function since(ms: number | null, nowMs: number | null): number | null {
   return ms === null || nowMs === null ? null : Math.max(0, nowMs - ms);

@@ -65,3 +65,7 @@ test("text to be copied says what was dropped", () => {
       "1970-01-01T00:00:00.000Z INFO map (1/2) orders: a\nb",
   );
 });
+
+test("a line whose logger has set a time that no calendar has is copied all the same", () => {
+  expect(textOf([line(1, { at_ms: 1e300 })])).toMatch(/^– /);
+});

@@ -1,4 +1,6 @@
 import type { JobLogLine } from "../api/schema";
+import { UNKNOWN } from "../format/numbers";
+import { isoTime } from "../format/times";
 import type { Tone } from "./states";
 
 export const LINES_KEPT = 10_000;
@@ -29,7 +31,7 @@ export function textOf(lines: readonly JobLogLine[]): string {
   return lines
     .flatMap(({ at_ms, level, task, logger, message, dropped }) => [
       ...(dropped > 0 ? [`… ${dropped} lines of ${task} were dropped: it logs too much`] : []),
-      `${new Date(at_ms).toISOString()} ${level} ${task} ${logger}: ${message}`,
+      `${isoTime(at_ms) ?? UNKNOWN} ${level} ${task} ${logger}: ${message}`,
     ])
     .join("\n");
 }

@@ -3,7 +3,7 @@ import { useEffect, useRef } from "react";
 
 import type { JobLogLine } from "../../api/schema";
 import { count } from "../../format/numbers";
-import { shortTime, utcTime } from "../../format/times";
+import { isoTime, shortTime, utcTime } from "../../format/times";
 import { toneOfLevel } from "../../model/log";
 
 const LINE_PX = 22;
@@ -66,7 +66,7 @@ function Line({ line }: { line: JobLogLine }) {
       {line.dropped > 0 && (
         <div className="quiet">… {count(line.dropped)} lines of this task were dropped: it logs too much</div>
       )}
-      <time dateTime={new Date(line.at_ms).toISOString()} title={utcTime(line.at_ms)}>
+      <time dateTime={isoTime(line.at_ms) ?? undefined} title={utcTime(line.at_ms)}>
         {shortTime(line.at_ms, 0)}
       </time>{" "}
       <span className={`level tone-${toneOfLevel(line.level)}`}>{line.level}</span>{" "}
