@@ -66,8 +66,10 @@ class SparkTables(Closing):
 
     def close(self) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(END_S)
+        self._process.stdout.close()
         self._log.close()
 
     def _ask(self, statement: str, file: str | None) -> None:
