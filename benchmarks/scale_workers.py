@@ -257,7 +257,7 @@ class Swarm(Closing):
 
     # --- from the master --------------------------------------------------------------------------
 
-    def _handle(self, request: bytes) -> bytes:
+    def _handle(self, request: bytes, caller: str = "", /) -> bytes:
         message = decode_for_task_manager(request)
         with self._lock:
             self._bytes["to workers"] += len(request)

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import os
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
@@ -66,11 +67,16 @@ def build(function: Callable[[Environment], object], environment: Environment) -
 def _check_takes_one(function: Callable[..., object], name: str) -> None:
     """Raises ConfigError: it cannot be called with an environment alone."""
     try:
-        signature = inspect.signature(function)
+        signature = inspect.signature(function, follow_wrapped=False)  # what is called, not what that wraps
     except (TypeError, ValueError):  # one in C has none
         return
     try:
-        signature.bind(None)
+        if isinstance(
+            function, partial
+        ):  # a component's, which gives arguments: what lacks is said when called
+            signature.bind_partial(None)
+        else:
+            signature.bind(None)
     except TypeError:
         raise ConfigError(
             f"{name}{signature} cannot be called with the environment alone: {_SHAPE}"

@@ -17,7 +17,7 @@ from unistream.trust.contexts import client_context, server_context
 @pytest.mark.parametrize("hosts", [["jobs.example.com"], ["192.0.2.7"]])
 def test_a_client_learns_that_it_asks_by_another_address(hosts: list[str]) -> None:
     credentials = authority().issue("", now_ms=NOW_MS, lasts_ms=DAY_MS, hosts=hosts)
-    roots = client_context(authority().roots)
+    roots = client_context(authority().roots(NOW_MS))
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"https://127.0.0.1:{server.getsockname()[1]}"
 

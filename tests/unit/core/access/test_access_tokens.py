@@ -143,7 +143,8 @@ def test_any_other_text_is_from_nobody(text: str) -> None:
 def test_scopes_hold_the_ones_before_them() -> None:
     allowed = {scope: [one for one in Scope if scope.allows(one)] for scope in Scope}
     order = [Scope.READ, Scope.OPERATE, Scope.SUBMIT, Scope.ADMIN]
-    assert allowed == {scope: order[: place + 1] for place, scope in enumerate(order)}
+    people = {scope: order[: place + 1] for place, scope in enumerate(order)}
+    assert allowed == {**people, Scope.JOIN: [Scope.JOIN]}
     assert Scope.parse(" Admin ") is Scope.ADMIN
     with pytest.raises(ConfigError, match="one of read, operate, submit, admin"):
         Scope.parse("root")
