@@ -23,11 +23,10 @@ from unistream.rest.access import AccessControl
 from unistream.rest.answers import json_answer
 from unistream.rest.authorized import identity_of
 from unistream.rest.requests import body_of
-from unistream.trust.authority import Authority
+from unistream.trust.authority import CLOCKS_DIFFER_MS, Authority
 
 PEM: Final = "application/x-pem-file"
 SUFFIX_BYTES: Final = 6
-CLOCKS_DIFFER_MS: Final = 3_600_000  # a certificate begins this long before it is made
 
 
 class Issuer(Protocol):

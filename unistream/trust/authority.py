@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 AUTHORITY_LASTS: Final = datetime.timedelta(days=3650)
-CLOCKS_DIFFER: Final = datetime.timedelta(hours=1)
+CLOCKS_DIFFER_MS: Final = 3_600_000
 """A certificate begins this long before it is made: the clocks of two hosts are never the same."""
 
 
@@ -253,7 +253,7 @@ def _begun(
         .issuer_name(issuer)
         .public_key(key)  # type: ignore[arg-type]  # one of an elliptic curve
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCKS_DIFFER)
+        .not_valid_before(now - datetime.timedelta(milliseconds=CLOCKS_DIFFER_MS))
         .not_valid_after(until)
     )
 
