@@ -149,6 +149,8 @@ class Crashes:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._marks = folder / "crashed"
         self._marks.mkdir()
+        self.marks = self._marks
+        """The folder with a file for each point of those armed last that has killed somebody."""
         self._go: list[Path] = []
         self._monkeypatch = monkeypatch
         self._armed: list[str] = []
@@ -163,7 +165,7 @@ class Crashes:
 
     def environment(self, *points: str, later: bool = False) -> dict[str, str]:
         """The same for one process, which is given these variables. Each call arms its points again."""
-        marks = self._marks / str(len(self._armed))
+        self.marks = marks = self._marks / str(len(self._armed))
         marks.mkdir()
         self._armed += [point.partition(":")[0] for point in points]
         after: dict[str, str] = {}

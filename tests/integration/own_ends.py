@@ -25,13 +25,16 @@ _log = logging.getLogger(__name__)
 
 
 class Feed(us.PollingSource):
-    """`rows` rows of each file in a folder; a file may come later."""
+    """`rows` rows of each file in a folder; a file may come later. `until`: in pages of a single row as long
+    as that folder is empty, so that the job goes on until something has happened."""
 
     schema = SCHEMA
     discovery_interval = "200 ms"
 
-    def __init__(self, folder: Path, rows: int, *, bounded: bool, pause: str = "10 ms") -> None:
-        self.folder, self.rows, self.bounded = folder, rows, bounded
+    def __init__(
+        self, folder: Path, rows: int, *, bounded: bool, pause: str = "10 ms", until: Path | None = None
+    ) -> None:
+        self.folder, self.rows, self.bounded, self.until = folder, rows, bounded, until
         self.interval = self.interval_after_rows = pause
 
     def splits(self) -> Iterable[str]:
@@ -45,10 +48,13 @@ class Feed(us.PollingSource):
             _log.info("begins with %s", split)
         self.metrics.add("polls", 1)
         first = position or 0
-        ids = range(first, min(first + PAGE, self.rows))
+        ids = range(first, min(first + self._page(), self.rows))
         if not ids:
             return None, None if self.bounded else first
         return pa.record_batch([[split] * len(ids), list(ids)], schema=self.schema), ids.stop
+
+    def _page(self) -> int:
+        return 1 if self.until is not None and not any(self.until.iterdir()) else PAGE
 
 
 class Lines(us.SimpleSink):

@@ -28,7 +28,7 @@ ROWS = 400
 NAMES = ("a", "b", "c", "d")
 OFTEN = {**RECOVERING, "execution.checkpointing.interval": "100 ms"}
 KILLS = [
-    "task.batch:10",
+    "task.batch:3",
     "snapshot.sync_done:3",
     "snapshot.uploaded:3",
     "committer.before_commit:2",
@@ -42,9 +42,8 @@ def test_a_killed_worker_costs_no_row(point: str, tmp_path: Path, monkeypatch: p
     crashes.arm(point)
     names = tmp_path / "names"
     name_splits(names, *NAMES)
-    run_to_end(
-        tmp_path, crashes, lambda env, _lake: build(env, tmp_path, Feed(names, ROWS, bounded=True)), OFTEN
-    )
+    feed = Feed(names, ROWS, bounded=True, until=crashes.marks)
+    run_to_end(tmp_path, crashes, lambda env, _lake: build(env, tmp_path, feed), OFTEN)
     assert_all_there(tmp_path, NAMES, ROWS, twice=True)
 
 
