@@ -6,6 +6,9 @@ columns, by transport and batch size.
 
     python -m benchmarks.exchange                    one channel, which may have CREDIT
     python -m benchmarks.exchange --channels 16      16 of them, each with its share, or three batches
+    python -m benchmarks.exchange --transport tls    as between hosts: both show certificates of one authority
+
+`--serve` and `--connect` are its two processes, which `benchmarks.hosts` places on two hosts.
 """
 
 from __future__ import annotations
@@ -18,25 +21,33 @@ import subprocess
 import sys
 import threading
 import time
+import unittest.mock
 from collections.abc import Callable, Iterator
+from typing import Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import MIB
 from unistream.model.codec import encode
+from unistream.model.credentials import Credentials
 from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import Batch, Element, EndOfPartition
 from unistream.model.messages import Ack
+from unistream.net import server as net_server
 from unistream.net.client import FlightDataClient
 from unistream.net.in_channel import InChannel
 from unistream.net.server import FlightServer
+from unistream.trust.authority import Authority, new_authority
 
 CREDIT = 10 * MIB  # what one channel of a gate may have
 ROWS = (16_384, 65_536)
 TIMEOUT_S = 120
 ROW_BYTES = 32
+TRANSPORTS: Final = ("unix", "tcp", "tls")
+DAY_MS: Final = 86_400_000
 
 
 class Producer:
@@ -110,25 +121,44 @@ class Consumer:
         self.done.set()
 
 
-def serve(transport: str, rows: int) -> None:
-    """The producer's process: prints its address and lives until its stdin ends."""
+class Producing(msgspec.Struct, frozen=True):
+    """A producer that listens. `credentials`: what its consumer shows; null: nothing."""
+
+    address: str
+    credentials: Credentials | None
+
+
+def serve(transport: str, rows: int, host: str) -> None:
+    """The producer's process: prints how it is reached, and lives until its stdin ends."""
+    mine, consumers = certificates() if transport == "tls" else (None, None)
+    if mine is None:  # no cluster speaks plain text between hosts: this is what TLS is compared with
+        unittest.mock.patch.object(net_server, "is_loopback", return_value=True).start()
     server = FlightServer(
-        "127.0.0.1",
+        host,
         control=lambda _, _caller="": encode(Ack()),
         partitions=Producer(rows),
         unix=transport == "unix",
+        credentials=mine,
     )
-    print(server.address, flush=True)
+    print(msgspec.json.encode(Producing(server.address, consumers)).decode(), flush=True)
     sys.stdin.read()
     server.close()
 
 
-def measure(transport: str, rows: int, bytes_total: int, channels: int) -> dict[str, object]:
-    command = [sys.executable, __file__, "--serve", transport, "--rows", str(rows)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    client, consumers = FlightDataClient(), [Consumer() for _ in range(channels)]
+def certificates() -> tuple[Credentials, Credentials]:
+    """The producer's and the consumer's, of an authority that is made for them."""
+    now_ms = time.time_ns() // 1_000_000
+    authority = Authority(new_authority("benchmark", now_ms))
+    producer, consumer = (authority.issue(name, now_ms=now_ms, lasts_ms=DAY_MS) for name in ("tm-p", "tm-c"))
+    return producer, consumer
+
+
+def connect(producing: Producing, rows: int, bytes_total: int, channels: int) -> dict[str, object]:
+    """The consumer's process: what it has measured."""
+    client, consumers = (
+        FlightDataClient(credentials=producing.credentials),
+        [Consumer() for _ in range(channels)],
+    )
     cpu_begun_s = cpu_s()
     try:
         channel = ChannelDescriptor(
@@ -136,7 +166,7 @@ def measure(transport: str, rows: int, bytes_total: int, channels: int) -> dict[
             edge=EdgeId("e"),
             subpartition=max(2, bytes_total // channels // (ROW_BYTES * rows)),
             task_manager=TaskManagerId("tm"),
-            address=process.stdout.readline().strip(),
+            address=producing.address,
         )
         gate = client.gate()
         for consumer in consumers:
@@ -145,17 +175,12 @@ def measure(transport: str, rows: int, bytes_total: int, channels: int) -> dict[
             consumer.ready.set()
         for consumer in consumers:
             if not consumer.done.wait(TIMEOUT_S) or consumer.error is not None:
-                raise SystemExit(f"exchange over {transport} failed: {consumer.error or 'timeout'}")
+                raise SystemExit(f"exchange failed: {consumer.error or 'timeout'}")
     finally:
         client.close()
-        process.stdin.close()
-        process.wait(TIMEOUT_S)
     seconds = max(c.ended for c in consumers) - min(c.begun for c in consumers)
     received_bytes, received_rows = sum(c.bytes for c in consumers), sum(c.rows for c in consumers)
     return {
-        "benchmark": "exchange",
-        "engine": "unistream",
-        "transport": transport,
         "batch_rows": rows,
         "columns": "4 x int64",
         "channels": channels,
@@ -163,9 +188,31 @@ def measure(transport: str, rows: int, bytes_total: int, channels: int) -> dict[
         "credit_mb": CREDIT // MIB,
         "gb_per_s": round(received_bytes / seconds / 1e9, 2),
         "rows_per_s": round(received_rows / seconds),
-        "cpu_s_per_gb": round((cpu_s() - cpu_begun_s) / received_bytes * 1e9, 2),
+        "consumer_cpu_s_per_gb": round((cpu_s() - cpu_begun_s) / received_bytes * 1e9, 2),
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "load_average": round(os.getloadavg()[0], 1),
+    }
+
+
+def measure(transport: str, rows: int, bytes_total: int, channels: int) -> dict[str, object]:
+    command = [sys.executable, "-m", "benchmarks.exchange", "--serve", transport, "--rows", str(rows)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    cpu_begun_s = cpu_s()
+    try:
+        producing = msgspec.json.decode(process.stdout.readline(), type=Producing)
+        found = connect(producing, rows, bytes_total, channels)
+    finally:
+        process.stdin.close()
+        process.wait(TIMEOUT_S)
+    gigabytes = found["rows"] * ROW_BYTES / 1e9  # type: ignore[operator]  # an int
+    return {
+        "benchmark": "exchange",
+        "engine": "unistream",
+        "transport": transport,
+        **found,
+        "cpu_s_per_gb": round((cpu_s() - cpu_begun_s) / gigabytes, 2),
     }
 
 
@@ -178,18 +225,24 @@ def cpu_s() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gb", type=float, default=3.0, help="how much to send in each case")
-    parser.add_argument("--transport", choices=("unix", "tcp"), help="only this one")
+    parser.add_argument("--transport", choices=TRANSPORTS, help="only this one")
     parser.add_argument("--rows", type=int, help="rows of a batch; both usual sizes if not given")
     parser.add_argument("--channels", type=int, default=1, help="channels that share the stream")
-    parser.add_argument("--serve", choices=("unix", "tcp"), help=argparse.SUPPRESS)
+    parser.add_argument("--serve", choices=TRANSPORTS, help=argparse.SUPPRESS)
+    parser.add_argument("--host", default="127.0.0.1", help=argparse.SUPPRESS)
+    parser.add_argument("--connect", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    size = int(arguments.gb * 1e9)
     if arguments.serve:
-        serve(arguments.serve, arguments.rows)
-        return
-    for transport in (arguments.transport,) if arguments.transport else ("unix", "tcp"):
-        for rows in (arguments.rows,) if arguments.rows else ROWS:
-            result = measure(transport, rows, int(arguments.gb * 1e9), arguments.channels)
-            print(json.dumps(result), flush=True)
+        serve(arguments.serve, arguments.rows, arguments.host)
+    elif arguments.connect:
+        producing = msgspec.json.decode(arguments.connect, type=Producing)
+        print(json.dumps(connect(producing, arguments.rows, size, arguments.channels)))
+    else:
+        for transport in (arguments.transport,) if arguments.transport else TRANSPORTS:
+            for rows in (arguments.rows,) if arguments.rows else ROWS:
+                result = measure(transport, rows, size, arguments.channels)
+                print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
     python -m benchmarks.service recover --jobs 50
     python -m benchmarks.service heartbeats --workers 200
     python -m benchmarks.service overview --rate 50
+    python -m benchmarks.service overview --tls              the same over TLS, with the owner's token
 
 The cluster is a process of its own (`unistream cluster start`). One JSON line for each part. `overview` sends
 requests at fixed times, whatever the answers take, and counts the wait for a late start; client and cluster
@@ -38,6 +39,7 @@ import unistream as us
 from tests.asking import as_owner
 from unistream.base.ids import TaskManagerId
 from unistream.client.machine.home import HOME_VARIABLE
+from unistream.client.machine.trusted import Trusted
 from unistream.client.remote.rest_client import RestClient, RestJobClient
 from unistream.model.job_info import JobInfo
 from unistream.model.messages import Ack, Heartbeat, Registered, RegisterTaskManager
@@ -48,6 +50,7 @@ from unistream.worker.code import pack
 
 WAIT_S: Final = 180.0
 POLL_S: Final = 0.005
+BY_TLS: Final = {"security.ssl.rest.enabled": "true", "security.rest.authentication": "token"}
 SESSION: Final = {"execution.runtime-mode": "STREAMING", "execution.checkpointing.interval": "10 s"}
 
 
@@ -231,8 +234,9 @@ def _answer(_message: bytes, _caller: str = "", /) -> bytes:
 def overview(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Latency of the overview of jobs, some of which run and many of which have ended, and the processor time
     of the master for each request."""
-    slots = {"taskmanager.numberOfTaskSlots": str(options.running + 4)}
-    with cluster(folder, "local", **slots) as service, RestClient(service.url) as client:
+    config = {"taskmanager.numberOfTaskSlots": str(options.running + 4), **(BY_TLS if options.tls else {})}
+    os.environ[HOME_VARIABLE] = str(folder / "home")  # where the token and the authority are found
+    with cluster(folder, "local", **config) as service, RestClient(service.url) as client:
         for number in range(options.running):
             await_job(client.submit(endless(f"running {number}")), runs)
         ended = [client.submit(request(f"ended {number}", rows=1)) for number in range(options.ended)]
@@ -250,20 +254,21 @@ def overview(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             times[name]["cpu_ms"] = round(
                 1000 * (service.cpu_s - before) / (options.rate * options.seconds), 1
             )
-    return {"running": options.running, "ended": options.ended, "rate": options.rate, **times}
+    facts = {"tls": options.tls, "running": options.running, "ended": options.ended, "rate": options.rate}
+    return {**facts, "load_average": round(os.getloadavg()[0], 1), **times}
 
 
 def latencies(url: str, path: str, options: argparse.Namespace) -> dict[str, float]:
     """ms of requests at a fixed rate, each counted from the moment when it was due."""
     due = [number / options.rate for number in range(int(options.rate * options.seconds))]
     began = time.perf_counter() + 0.2
-    connections, headers = threading.local(), as_owner(url)
+    connections, headers, trusted = threading.local(), as_owner(url), Trusted()
 
     def ask(at_s: float) -> float:
         time.sleep(max(0.0, began + at_s - time.perf_counter()))
         connection = getattr(connections, "one", None)
         if connection is None:
-            connection = connections.one = http.client.HTTPConnection(urlsplit(url).netloc, timeout=WAIT_S)
+            connection = connections.one = connection_to(url, trusted)
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
         answer.read()
@@ -275,6 +280,17 @@ def latencies(url: str, path: str, options: argparse.Namespace) -> dict[str, flo
         found = sorted(pool.map(ask, due))
     cuts = quantiles(found, n=100)
     return {"p50_ms": round(cuts[49], 1), "p99_ms": round(cuts[98], 1), "max_ms": round(found[-1], 1)}
+
+
+def connection_to(url: str, trusted: Trusted) -> http.client.HTTPConnection:
+    """One that believes what a client of this home believes."""
+    at = urlsplit(url)
+    assert at.hostname is not None
+    assert at.port is not None
+    if at.scheme == "http":
+        return http.client.HTTPConnection(at.hostname, at.port, timeout=WAIT_S)
+    context = trusted.context(at.hostname, at.port, WAIT_S)
+    return http.client.HTTPSConnection(at.hostname, at.port, timeout=WAIT_S, context=context)
 
 
 PARTS: Final = {
@@ -297,6 +313,7 @@ def main() -> None:
     parser.add_argument("--ended", type=int, default=100)
     parser.add_argument("--rate", type=float, default=50.0)
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--tls", action="store_true", help="overview over TLS, with a token")
     options = parser.parse_args()
     for name in options.parts or PARTS:
         with tempfile.TemporaryDirectory(prefix="unistream-service-") as folder:
