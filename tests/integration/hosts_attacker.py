@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 from pyarrow import flight
 
+from tests.integration.hosts_fuzzer import frames
 from tests.support.authorities import DAY_MS, NOW_MS, other_authority
 from unistream.base.clock import SystemClock
 from unistream.base.errors import UnistreamError
@@ -144,4 +145,5 @@ ATTACKS: Final[dict[str, Callable[..., Any]]] = {
     "ports": ports,
     "joins": joins,
     "member": member,
+    "frames": frames,
 }

@@ -34,7 +34,8 @@ class HostedCluster:
     def __init__(self, folder: Path, hosts: Hosts, options: Mapping[str, str] | None = None) -> None:
         self.folder, self.hosts = folder, hosts
         self._options = {**OPEN, **QUICK, **(options or {})}
-        self._all: list[Program] = []
+        self.programs: Final[list[Program]] = []
+        """All that it has started."""
 
     def master(self, at: str, name: str = "master", **options: str) -> Master:
         """A master, which clients reach by the address of its host. `options`: see `Masters.start`."""
@@ -44,7 +45,7 @@ class HostedCluster:
         workdir = str(self.folder / f"work-{name}")
         words = ["cluster", "start", "-t", "standalone", "--json", "--workdir", workdir, *_defined(given)]
         master = Master(self.folder, name, words, self.env(host), host.wrapper)
-        self._all.append(master)
+        self.programs.append(master)
         master.await_line()
         return master
 
@@ -52,12 +53,12 @@ class HostedCluster:
         """Another program of the command line."""
         host = self.hosts[at]
         program = Program(self.folder, name, words, {**self.env(host), **(env or {})}, host.wrapper)
-        self._all.append(program)
+        self.programs.append(program)
         return program
 
     def worker(self, at: str, url: str, token: str, slots: str = "1", **options: str) -> Program:
         """A worker that has joined, and is registered. `options`: see `Masters.start`."""
-        name = f"worker-{at}-{len(self._all)}"
+        name = f"worker-{at}-{len(self.programs)}"
         words = ["taskmanager", "start", "-m", url, "--join", token, "--slots", slots, "--json"]
         given = {key.replace("_", "."): value for key, value in options.items()}
         worker = self.program(at, name, *words, *_defined(given))
@@ -81,7 +82,7 @@ class HostedCluster:
         }
 
     def clear(self) -> None:
-        for program in self._all:
+        for program in self.programs:
             program.clear()
 
 

@@ -25,7 +25,15 @@ UnistreamError
 
 from __future__ import annotations
 
+from typing import Final
+
+import msgspec
+
 from unistream.base.ids import PartitionId
+
+UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes of somebody else: text that is no UTF-8 and nesting without end have errors
+of their own."""
 
 
 class UnistreamError(Exception):

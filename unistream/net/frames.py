@@ -28,7 +28,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 import pyarrow as pa
 
-from unistream.base.errors import PartitionLost, ProtocolError, UnistreamError, Unreachable
+from unistream.base.errors import UNDECODABLE, PartitionLost, ProtocolError, UnistreamError, Unreachable
 from unistream.base.ids import EdgeId, PartitionId
 from unistream.base.limits import FRAME_BYTES_MAX, PARALLELISM_MAX
 from unistream.model.deployment import ChannelDescriptor
@@ -210,7 +210,7 @@ def decode_label(data: pa.Buffer | None) -> tuple[int, int]:
 def _decoded(decoder: msgspec.msgpack.Decoder[_T], data: bytes | pa.Buffer, wrong: str) -> _T:
     try:
         return decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise ProtocolError(f"{wrong}: {error}") from error
 
 

@@ -23,6 +23,7 @@ from starlette.routing import Mount
 from unistream.base.clock import Clock
 from unistream.base.config import WEB_CANCEL_ENABLE
 from unistream.base.errors import (
+    UNDECODABLE,
     ConfigError,
     NotFound,
 )
@@ -278,7 +279,7 @@ class _Api:
     def _submit(self, content: bytes) -> Response:
         try:
             submission = msgspec.msgpack.decode(content, type=SubmitRequest)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except UNDECODABLE as error:
             raise ConfigError(f"not a submission: {error}") from error
         if submission.savepoint is not None:
             target(submission.savepoint)

@@ -21,6 +21,8 @@ from typing import Final
 
 import msgspec
 
+from unistream.base.errors import UNDECODABLE
+
 FILE: Final = "audit.jsonl"
 FILE_BYTES_MAX: Final = 10_000_000
 FORMER_FILES: Final = 9
@@ -112,5 +114,5 @@ def _decoded(line: bytes) -> AuditEntry | None:
     """None: a line of which a full disk has taken a part."""
     try:
         return msgspec.json.decode(line, type=AuditEntry)
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         return None

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 import msgspec
 from fastapi import Request
 
-from unistream.base.errors import ConfigError
+from unistream.base.errors import UNDECODABLE, ConfigError
 from unistream.base.ids import JobId, TaskManagerId
 from unistream.base.path_names import refused_path
 from unistream.model.snapshot_kind import CheckpointType, SavepointFormat
@@ -135,10 +135,10 @@ async def body_of(request: Request, kind: type[B]) -> B:
         raise ConfigError(f"the body must be application/json, not {content_type[:80]!r}")
     try:
         return msgspec.json.decode(content or b"{}", type=kind)
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"the body does not fit: {error}") from error
     except RecursionError:
         raise ConfigError("the body is nested too deeply") from None
+    except UNDECODABLE as error:
+        raise ConfigError(f"the body does not fit: {error}") from error
 
 
 def whole_number(request: Request, name: str, default: int, most: int, *, least: int = 0) -> int:

@@ -52,6 +52,12 @@ def test_random_bytes_are_no_head(data: bytes | None) -> None:
         frames.decode_head(data)
 
 
+@pytest.mark.parametrize("data", [b"\x81\xa4edge\xa2\xff\xfe", b"\x91\xa2\xff\xfe", b"\x91" * 250])
+def test_text_that_is_no_utf8_and_nesting_are_no_head(data: bytes) -> None:
+    with pytest.raises(ProtocolError, match="channels"):
+        frames.decode_head(data)
+
+
 def test_a_head_of_unlimited_size_is_not_even_parsed() -> None:
     with pytest.raises(ProtocolError, match="at most"):
         frames.decode_head(frames.encode_head(frames.StreamHead(EDGE)) + b" " * frames.HEAD_BYTES_MAX)
@@ -85,6 +91,8 @@ def test_many_commands_travel_in_several_messages() -> None:
         pytest.param(None, id="a message without metadata"),
         pytest.param(pa.py_buffer(b""), id="empty"),
         pytest.param(buffer([]), id="no command"),
+        pytest.param(pa.py_buffer(b"\x91\x93\x01\x01\xa2\xff\xfe"), id="text that is no UTF-8"),
+        pytest.param(pa.py_buffer(b"\x91" * 100_000), id="nested without end"),
         pytest.param(buffer([[2, 1]] * (frames.COMMANDS_MAX + 1)), id="more than a message holds"),
         pytest.param(buffer([2, 1]), id="a command outside of a list"),
         pytest.param(buffer([[9, 1]]), id="an unknown command"),

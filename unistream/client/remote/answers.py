@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from unistream.base.errors import (
+    UNDECODABLE,
     AccessDenied,
     AlreadyEnded,
     ConfigError,
@@ -37,7 +38,7 @@ def decode(response: Response, kind: type[T]) -> T:
     """Raises ProtocolError if it is not JSON of that shape."""
     try:
         return msgspec.json.decode(response.content, type=kind)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise ProtocolError(f"the response of {response.url} is not as expected: {error}") from error
 
 
@@ -58,7 +59,7 @@ def _reported(response: Response) -> list[str]:
     """Empty: it is not of the form that every cluster's errors have."""
     try:
         return msgspec.json.decode(response.content, type=dict[str, list[str]])["errors"]
-    except (msgspec.MsgspecError, KeyError):
+    except (*UNDECODABLE, KeyError):
         return []
 
 

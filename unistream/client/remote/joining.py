@@ -17,7 +17,7 @@ import msgspec
 
 from unistream.base import durable_files
 from unistream.base.clock import Clock
-from unistream.base.errors import AccessDenied, ConfigError, Forbidden
+from unistream.base.errors import UNDECODABLE, AccessDenied, ConfigError, Forbidden
 from unistream.client.machine import home
 from unistream.client.remote.address import LeaderAddress
 from unistream.client.remote.answers import decode
@@ -102,7 +102,7 @@ def kept(address: str, now_ms: int) -> Membership | None:
         found = msgspec.json.decode(path.read_bytes(), type=Membership)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, *UNDECODABLE) as error:
         raise ConfigError(f"{path} cannot be read: {error}; remove it, and join again with --join") from error
     return found if found.credentials.until_ms > now_ms else None
 

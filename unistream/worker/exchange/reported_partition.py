@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from pyarrow import ipc
 
-from unistream.base.errors import ConfigError, ProtocolError
+from unistream.base.errors import UNDECODABLE, ConfigError, ProtocolError
 from unistream.base.limits import MIB, REPORTED_BYTES_MAX
 from unistream.model.deployment import PartitionDescriptor
 from unistream.model.elements import Batch, EndOfPartition, Event
@@ -94,5 +94,5 @@ def decode_reported(content: bytes) -> list[Batch]:
     try:
         streams = msgspec.msgpack.decode(content, type=list[bytes])
         return [decode_batch(stream) for stream in streams]
-    except (msgspec.MsgspecError, *WIRE_ERRORS) as error:
+    except (*UNDECODABLE, *WIRE_ERRORS) as error:
         raise ProtocolError(f"reported committables cannot be read: {error}") from error
