@@ -21,8 +21,8 @@ from unistream.ha.zookeeper.election import ZooKeeperElection
 from unistream.ha.zookeeper.fence import Fence
 from unistream.ha.zookeeper.queue import ElectionQueue
 from unistream.master.cluster import recovery
+from unistream.master.job.conclusion import JobConclusion
 from unistream.master.job.durable_requests import DurableRequests
-from unistream.master.job.job_master import JobMaster
 from unistream.master.store.job_store import JOBS, JobStore, SnapshotPointers
 from unistream.master.store.leadership import Leadership
 from unistream.model.stored_job import StoredRequest
@@ -172,16 +172,16 @@ def _never_tried_again() -> list[Patch]:
 
 
 def _cleaned_too_early() -> list[Patch]:
-    original = JobMaster._conclude
+    original = JobConclusion.conclude
 
-    def conclude(self: Any, final: Any) -> None:
+    def conclude(self: Any, ending: Any, final: Any) -> None:
         for command in final:
             if isinstance(command, contract.DiscardSnapshot):
                 self._io.discard(command)
         self._ports.io.wait((), 0)
-        original(self, final)
+        original(self, ending, final)
 
-    return [(JobMaster, "_conclude", conclude)]
+    return [(JobConclusion, "conclude", conclude)]
 
 
 def _results_ignored() -> list[Patch]:

@@ -255,7 +255,7 @@ class PatientUsers(Users):
             answer = leader.dispatcher.rescale(job.id, {str(vertex): n for vertex, n in widths.items()})
             answer.add_done_callback(again)
             master = leader.masters()[job.id]
-            for vertex, parallelism in every_width(master.view(), widths).items():
+            for vertex, parallelism in every_width(master.live.view(), widths).items():
                 self._site.requested.rescale(job.id, vertex, parallelism)
             if self._masters.found is leader:
                 self._waiting.append(PendingRequest(job, master, None, widths, answer))

@@ -17,7 +17,7 @@ from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, Vert
 from unistream.cli.progress import line
 from unistream.core.contract import JobView
 from unistream.master.job.job_counters import summed
-from unistream.master.job.job_master import JobMaster
+from unistream.master.job.live import LiveJob
 from unistream.model import messages as msg
 from unistream.model.job_figures import (
     SilentSource,
@@ -206,13 +206,13 @@ def test_a_job_that_runs_is_asked_once_for_its_line(
     runs = dispatcher.submit(submission())
     eventually(lambda: dispatcher.job(runs).state == "RUNNING", "it runs")
     asked: list[JobId] = []
-    view = JobMaster.view
+    view = LiveJob.view
 
-    def counted(master: JobMaster) -> JobView:
-        asked.append(master.setup.job)
-        return view(master)
+    def counted(live: LiveJob) -> JobView:
+        asked.append(live._setup.job)
+        return view(live)
 
-    monkeypatch.setattr(JobMaster, "view", counted)
+    monkeypatch.setattr(LiveJob, "view", counted)
     [line] = api.get("/unistream/overview")["jobs"]
     assert (asked, line["figures"]["vertices"] != []) == ([runs], True)
 

@@ -321,7 +321,7 @@ def test_a_storage_that_does_not_answer_is_asked_again(
     [
         pytest.param("info", lambda leader, job: leader.job(job).state, id="the job"),
         pytest.param("infos", lambda leader, _job: leader.jobs()[0].state, id="the list"),
-        pytest.param("refuse", lambda leader, job: leader._master(job).state, id="a request"),
+        pytest.param("refuse", lambda leader, job: leader._master(job).live.state, id="a request"),
     ],
 )
 def test_a_job_that_gets_its_master_at_this_moment_is_not_taken_for_lost(

@@ -170,8 +170,8 @@ class Dispatcher(JobViews):
         if self._recovery.cancel(job):
             return
         master = self._master(job)
-        if master.wait(0) and master.state != "CANCELED":
-            raise AlreadyEnded(f"job {job} cannot be cancelled: it has ended as {master.state}")
+        if master.wait(0) and master.live.state != "CANCELED":
+            raise AlreadyEnded(f"job {job} cannot be cancelled: it has ended as {master.live.state}")
         master.cancel()
 
     def snapshot(
@@ -372,7 +372,7 @@ class Dispatcher(JobViews):
         self._ports.leadership.demand()
         master = self._master(job)
         if master.wait(0):
-            raise AlreadyEnded(f"job {job} has already ended as {master.state}: {what}")
+            raise AlreadyEnded(f"job {job} has already ended as {master.live.state}: {what}")
         return master
 
     @property

@@ -64,7 +64,7 @@ class JobViews:
         them."""
         recovering, master = self._unended(job)
         if master is not None:
-            return master.info(self._resources.workers())
+            return master.live.info(self._resources.workers())
         if recovering is not None:
             return recovering
         result = self._ports.jobs.result(job)
@@ -86,7 +86,7 @@ class JobViews:
         """The statistics of the job's snapshots. Raises NotFound."""
         recovering, master = self._unended(job)
         if master is not None:
-            return master.checkpoints()
+            return master.live.checkpoints()
         if recovering is not None:
             return self._checkpoints_meanwhile(job)
         record, store = self._record(job), self._services.metadata
@@ -118,7 +118,7 @@ class JobViews:
             self._resources.workers(),
             leased=self._resources.leased(),
             jobs={
-                job: views.JobInSlots(master.setup.graph.name, master.view())
+                job: views.JobInSlots(master.setup.graph.name, master.live.view())
                 for job, master in running.items()
             },
             blocked=self._resources.blocked(),
@@ -200,7 +200,7 @@ class JobViews:
         """The job's graph with the parallelism that it would have with enough slots. Raises NotFound."""
         master = self._jobs.get(job)
         if master is not None:
-            view = master.view()
+            view = master.live.view()
             return shown(view.wanted or view.graph)
         return self.graph(job)
 
@@ -208,7 +208,7 @@ class JobViews:
         """Jobs of this cluster that run or wait, and jobs of all clusters on its database that have ended;
         newest first. While the database is away, those that it is known to have."""
         found = {info.job: views.summary_of(info) for info in self._recovery.infos()}
-        found |= {job: master.summary() for job, master in self.masters().items()}
+        found |= {job: master.live.summary() for job, master in self.masters().items()}
         return self._with_ended(found)
 
     def shown_jobs(self) -> list[tuple[JobSummary, JobInfo | None]]:
@@ -218,7 +218,7 @@ class JobViews:
         found = {job: views.summary_of(info) for job, info in infos.items()}
         workers = self._resources.workers()
         for job, master in self.masters().items():
-            found[job], infos[job] = master.shown(workers)
+            found[job], infos[job] = master.live.summary_and_info(workers)
         return [(summary, infos.get(summary.job)) for summary in self._with_ended(found)]
 
     def _with_ended(self, found: dict[JobId, JobSummary]) -> list[JobSummary]:
@@ -323,7 +323,7 @@ class JobViews:
     @property
     def counts(self) -> dict[str, int]:
         """Number of jobs that this master has had, see `counts_of`."""
-        states = [master.state for master in self.masters().values()]
+        states = [master.live.state for master in self.masters().values()]
         return counts_of([*states, *(info.state for info in self._recovery.infos())])
 
     def _record(self, job: JobId) -> JobRecord | None:

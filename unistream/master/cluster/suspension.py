@@ -63,7 +63,7 @@ class Suspension:
 
     def _report(self, masters: Iterable[JobMaster]) -> None:
         for master in masters:
-            if master.state == "SUSPENDED" and master.failure is not None:
+            if master.live.state == "SUSPENDED" and master.live.failure is not None:
                 if master.setup.job not in self._reported:
-                    logger.warning("event=job_suspended: %s", master.failure.message)
+                    logger.warning("event=job_suspended: %s", master.live.failure.message)
                 self._reported.add(master.setup.job)

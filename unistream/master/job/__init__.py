@@ -2,8 +2,8 @@
 
 Decides nothing that concerns tasks: `job_master` takes events from its mailbox, asks the machine and performs
 its commands. `job_setup` checks what was submitted; `durable_job` and `durable_requests` keep what a later
-leader needs; `journal` and `live` make of events what people see. May import `service`, `shown`, `store`,
-`loop`, `core`, `port`, `model`, `base`. Start with `job_master`.
+leader needs; `journal` and `live` make of events what people see; `conclusion` ends it. May import `service`,
+`shown`, `store`, `loop`, `core`, `port`, `model`, `base`. Start with `job_master`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -51,26 +51,30 @@ class DurableJob:
         self._sealed = setup.start.sealed
         self._used = setup.start.used
         self._used_lock = threading.Lock()
+        self.restarts = self._used.restarts  # as last recorded
+        self._parallelism: Mapping[VertexId, int] = {}
 
-    def attempting(self, number: int, restarts: int) -> None:
-        """An attempt of this number is about to start, after so many restarts: a later leader uses other
-        numbers, so that nothing of this attempt is taken for its own. Raises as the `JobStore`: it must not
-        start."""
+    def attempting(self, number: int) -> None:
+        """An attempt of this number is about to start, after the restarts that are recorded: a later leader
+        uses other numbers, so that nothing of this attempt is taken for its own. Raises as the `JobStore`: it
+        must not start."""
         with self._used_lock:
             known = self._used
-            used = AttemptCounter(highest=max(number, known.highest), restarts=max(restarts, known.restarts))
+            used = AttemptCounter(
+                highest=max(number, known.highest), restarts=max(self.restarts, known.restarts)
+            )
             if used != known:
                 self._jobs.set_attempts(self._setup.job, used)
                 self._used = used
 
-    def attempted(self, number: int, restarts: int) -> None:
+    def attempted(self, number: int) -> None:
         """Stores that an engine has begun an attempt by itself, as `attempting` does, but returns at once."""
         if number > self._used.highest:
-            self._pool.submit(self._attempted, number, restarts)
+            self._pool.submit(self._attempted, number)
 
-    def _attempted(self, number: int, restarts: int) -> None:
+    def _attempted(self, number: int) -> None:
         try:
-            self.attempting(number, restarts)
+            self.attempting(number)
         except UnistreamError as error:
             logger.warning("event=attempt_not_stored job=%s reason=%r", self._setup.job, str(error))
 
@@ -80,9 +84,18 @@ class DurableJob:
             self._jobs.set_committing(self._setup.job, sealed)
             self._sealed = sealed
 
-    def keep_parallelism(self, parallelism: Mapping[VertexId, int]) -> None:
-        """The next leader starts the job with it. Raises as the `JobStore`."""
-        job = self._setup.job
+    def committing_staged(self, staged: Sequence[bytes]) -> None:
+        """As `committing`, of a job whose engine has left so much to commit."""
+        self.committing(Sealed(lineage=self._setup.lineage, staged=tuple(staged)))
+
+    def reached(self, parallelism: Mapping[VertexId, int]) -> None:
+        """The job runs with this parallelism, for `keep_parallelism`."""
+        self._parallelism = parallelism
+
+    def keep_parallelism(self) -> None:
+        """The next leader starts the job with the newest that was reached: one that is tried again later does
+        not take the place of a newer one. Raises as the `JobStore`."""
+        job, parallelism = self._setup.job, self._parallelism
         if self._jobs.pointer(job) is None:
             return  # it has ended meanwhile
         stored = self._jobs.load(job)

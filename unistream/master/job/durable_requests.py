@@ -75,7 +75,6 @@ class DurableRequests:
     """See the module. Thread-safe.
 
     Args:
-        requests: What the job answers.
         post: Hands a request to the job.
         keep_parallelism: Makes the parallelism that the job has reached durable. Raises as the `JobStore`.
     """
@@ -85,7 +84,6 @@ class DurableRequests:
         setup: JobSetup,
         jobs: store.JobStore,
         until_written: store.UntilWritten,
-        requests: OpenRequests,
         *,
         post: Callable[[SnapshotRequest | RescaleRequested], None],
         keep_parallelism: Callable[[], None],
@@ -94,7 +92,7 @@ class DurableRequests:
         self._savepoint_dir = setup.savepoint_dir
         self._jobs = jobs
         self._until_written = until_written
-        self._requests = requests
+        self._requests = OpenRequests()
         self._post = post
         self._keep_parallelism = keep_parallelism
         self._lock = threading.RLock()
@@ -186,6 +184,10 @@ class DurableRequests:
                 self._give_durable(stop)
             self._give_next()
 
+    def answer(self, command: AnswerRequest) -> None:
+        """The job has answered a request; one that is not known is ignored."""
+        self._requests.answer(command)
+
     def cancelled(self) -> None:
         """A cancellation is accepted. Raises as the `JobStore`."""
         self._jobs.set_request(self._job, StoredRequest(cancel=True))
@@ -222,15 +224,22 @@ class DurableRequests:
                 found = _with_outcome(found, one, outcome, resumes_from)
             return found
 
-    def job_ended(self, state: str, known: store.Operations) -> None:
-        """Nothing is stored any more: the job's result is durable, or it is left as SUSPENDED."""
+    def job_ended(
+        self, state: str, known: store.Operations, answers: Mapping[str, AnswerRequest], reason: str
+    ) -> None:
+        """Answers all that is under way; the last call. Nothing is stored any more: the job's result is
+        durable, or it is left as SUSPENDED. `known`, `answers`, `reason`: see `concluded`."""
         with self._lock:
             self._state = state
             if state != "SUSPENDED":
                 self._operations = known
+        self._requests.close(f"job {self._job} has already ended: {state}")
+        for answer in answers.values():
+            self._requests.answer(answer)
+        self._requests.reject_all(reason)
+        self._reject(reason)
 
-    def reject(self, reason: str) -> None:
-        """Answers all that is still under way; the last call."""
+    def _reject(self, reason: str) -> None:
         with self._lock:
             for trigger, asked in self._asked.items():
                 known = store.find_operation(self._operations, trigger)

@@ -11,30 +11,25 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import msgspec
 
 from unistream.base.clock import Clock, SystemClock
 from unistream.base.errors import ConfigError, Fenced, NotFound, Unreachable
-from unistream.base.ids import NO_CLUSTER, ClusterId, JobId, LeaderEpoch
-from unistream.base.process_mark import process_name
+from unistream.base.ids import ClusterId, JobId, LeaderEpoch
+from unistream.master.service.catalogue_upkeep import LeaderRows, PruningPasses, WriteHealth
 from unistream.master.service.record_writer import LeftBehind, RecordWriter
 from unistream.master.service.write_queue import STATISTICS_MAX, QueuedWrite, WriteKind, WriteQueue
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.job_info import MetadataHealth
 from unistream.model.stored_job import StoredResult
 from unistream.port import metadata as meta
-from unistream.port.retention import MetadataRetention, Pruned
+from unistream.port.retention import MetadataRetention
 
 RETRY_S: Final = 1.0  # until a database that does not answer is tried again
 LOOK_S: Final = 5.0  # how often an idle catalogue looks whether its file is still there
-BEAT_S: Final = 10.0  # between two heartbeats of the cluster; see `CLUSTER_SILENT_MS`
-LOG_S: Final = 60.0  # failures are logged at most this often
-FIRST_PRUNING_S: Final = 30.0  # after the start, or the interval if that is shorter
-PAUSE_S: Final = 0.01  # between two steps of pruning, in which others may write
 
 logger = logging.getLogger(__name__)
 
@@ -55,39 +50,30 @@ class Catalogue:
     ) -> None:
         """`cluster`: whose jobs these are; None: it is not known. `away`: why the database does not answer
         now; None: it does, as far as is known."""
-        store.act_for(NO_CLUSTER if cluster is None else cluster.cluster)
-        self._store = store
-        self._epoch = epoch
-        self._cluster = cluster
-        self._retention = retention or MetadataRetention()
         self._clock = clock or SystemClock()
+        self._store = store
+        self._rows = LeaderRows(store, epoch, cluster, self._clock)
+        store.act_for(self.cluster)
         self._queue = WriteQueue(statistics_max)
         self._changed = threading.Condition()
         self._closed = False
-        self._away = None if away is None else (self._clock.wall_ms(), away)
-        self._made_again_ms: int | None = None
-        self.failures = 0
+        self._health = WriteHealth(self._clock, away)
         # on the thread only
         self._writer = RecordWriter(store, epoch, self.cluster)
-        self._next_beat_s = 0.0
-        self._pruning: Iterator[Pruned] | None = None
-        self._pruned_at_ms = 0
-        self._next_pruning_s = time.monotonic() + min(FIRST_PRUNING_S, self._retention.interval_ms / 1000)
-        self._next_log_s = 0.0
-        self._leader = meta.EpochRecord(
-            epoch=epoch,
-            cluster=self.cluster,
-            process=process_name(),
-            granted_ms=self._clock.wall_ms(),
-        )
-        self._put(WriteKind.EPOCH, None, self._leader)
+        self._pruning = PruningPasses(store, epoch, retention or MetadataRetention(), self._clock)
+        self._put(WriteKind.EPOCH, None, self._rows.leader)
         self._thread = threading.Thread(target=self._run, name="catalogue", daemon=True)
         self._thread.start()
 
     @property
     def cluster(self) -> ClusterId:
         """Whose jobs these are."""
-        return NO_CLUSTER if self._cluster is None else self._cluster.cluster
+        return self._rows.cluster
+
+    @property
+    def failures(self) -> int:
+        """How many writes have failed, or found no database."""
+        return self._health.failures
 
     # --- what is to be written --------------------------------------------------------------------
 
@@ -157,26 +143,14 @@ class Catalogue:
     def health(self) -> MetadataHealth:
         """How the metadata are, for REST and people."""
         with self._changed:
-            since_ms, reason = self._away or (None, None)
-            return MetadataHealth(
-                queued=len(self._queue),
-                dropped={kind.value: number for kind, number in self._queue.dropped.items()},
-                failures=self.failures,
-                away_since_ms=since_ms,
-                reason=reason,
-                made_again_ms=self._made_again_ms,
-            )
+            return self._health.shown(len(self._queue), self._queue.dropped)
 
     def close(self, timeout_s: float) -> None:
         """Writes what is queued, with one more try if the database does not answer; then closes the store."""
-        now_ms = self._clock.wall_ms()
-        ended = msgspec.structs.replace(self._leader, ended_ms=now_ms, reason="closed")
         with self._changed:
             if not self._closed:
-                self._queue.put(QueuedWrite(WriteKind.EPOCH, None, ended))
-                if self._cluster is not None:
-                    gone = msgspec.structs.replace(self._cluster, heartbeat_ms=now_ms, ended_ms=now_ms)
-                    self._queue.put(QueuedWrite(WriteKind.CLUSTER, None, gone))
+                for kind, row in self._rows.ended():
+                    self._queue.put(QueuedWrite(kind, None, row))
             self._closed = True
             self._changed.notify()
         self._thread.join(timeout_s)
@@ -201,7 +175,7 @@ class Catalogue:
 
     def _put_entry(self, entry: QueuedWrite) -> None:
         with self._changed:
-            waits_in_vain = self._closed or self._away is not None
+            waits_in_vain = self._closed or self._health.is_away
             calls = entry.after if waits_in_vain else []
             if waits_in_vain:
                 entry.after = []
@@ -218,9 +192,13 @@ class Catalogue:
             is_last_try = self._closed
             try:
                 self._look()
-                self._beat()
+                if not self._closed:
+                    self._rows.beat()
                 self._write_next()
-                self._prune_step()
+                if self._closed:
+                    self._pruning.end_pass()
+                else:
+                    self._pruning.step()
             except (Unreachable, ConfigError) as error:
                 self._note_away(error)
                 if is_last_try:
@@ -235,33 +213,20 @@ class Catalogue:
                 return True
             if self._closed:
                 return False
-            self._changed.wait(self._idle_s())
+            self._changed.wait(max(0.0, min(LOOK_S, self._pruning.due_s)))
             return bool(self._queue) or not self._closed
-
-    def _idle_s(self) -> float:
-        if self._pruning is not None:
-            return PAUSE_S
-        return max(0.0, min(LOOK_S, self._next_pruning_s - time.monotonic()))
 
     def _look(self) -> None:
         """Notices a database that was made again, and writes what is known of the jobs."""
         if self._store.recover():
             with self._changed:
-                self._made_again_ms = self._clock.wall_ms()
+                self._health.note_made_again()
             logger.warning(
                 "event=metadata_made_again jobs=%d reason='its file was removed'", len(self._writer)
             )
             self._writer.begin_restoring()
-            self._next_beat_s = 0.0
-            self._store.record_epoch(self._leader)
+            self._rows.write_again()
         self._writer.restore()
-
-    def _beat(self) -> None:
-        """Readers of a shared database see by this that the cluster lives."""
-        if self._cluster is None or self._closed or time.monotonic() < self._next_beat_s:
-            return
-        self._store.record_cluster(msgspec.structs.replace(self._cluster, heartbeat_ms=self._clock.wall_ms()))
-        self._next_beat_s = time.monotonic() + BEAT_S
 
     def _write_next(self) -> None:
         with self._changed:
@@ -278,7 +243,7 @@ class Catalogue:
             self._note_failure(entries[0].kind.value)
         with self._changed:
             self._queue.done()
-            self._away = None
+            self._health.note_back()
         for entry in entries:
             for call in entry.after:
                 call()
@@ -289,72 +254,30 @@ class Catalogue:
         except (NotFound, Fenced) as error:
             self._note_failure(entries[0].kind.value, error)
 
-    # --- pruning ----------------------------------------------------------------------------------
-
-    def _prune_step(self) -> None:
-        """One step, when it is time. The first pass looks at all jobs, others only at those that changed
-        since."""
-        if self._pruning is None:
-            if time.monotonic() < self._next_pruning_s or self._closed:
-                return
-            now_ms = self._clock.wall_ms()
-            since_ms, self._pruned_at_ms = self._pruned_at_ms, now_ms
-            self._pruning = self._store.prune(self._retention, now_ms, self._epoch, ended_since_ms=since_ms)
-        try:
-            more = next(self._pruning, None) is not None
-        except BaseException:
-            self._end_pruning()
-            raise
-        if not more or self._closed:
-            self._end_pruning()
-
-    def _end_pruning(self) -> None:
-        self._pruning = None
-        self._next_pruning_s = time.monotonic() + self._retention.interval_ms / 1000
-
     # --- failures ---------------------------------------------------------------------------------
 
     def _note_away(self, error: Exception) -> None:
         """The database cannot be used now: what waits goes on waiting."""
         with self._changed:
-            since_ms = self._away[0] if self._away is not None else self._clock.wall_ms()
-            if self._away is None:
-                self.failures += 1
-                if not self._closed:  # something to try again, also if nothing else is to be written
-                    self._queue.put(QueuedWrite(WriteKind.EPOCH, None, self._leader, row="leader"))
-            self._away = (since_ms, str(error))
+            if self._health.note_away(str(error)) and not self._closed:
+                # something to try again, also if nothing else is to be written
+                self._queue.put(QueuedWrite(WriteKind.EPOCH, None, self._rows.leader, row="leader"))
             calls = self._queue.release_all()
         for call in calls:
             call()
-        self._log(logging.WARNING, "event=metadata_away", str(error))
+        self._health.log(logging.WARNING, "event=metadata_away", str(error), self.health())
         with self._changed:
             self._changed.wait_for(lambda: self._closed, RETRY_S)
 
     def _note_failure(self, what: str, error: Exception | None = None) -> None:
         with self._changed:
-            self.failures += 1
+            self._health.failures += 1
         if error is not None:
-            self._log(logging.WARNING, f"event=catalogue_write_refused write={what}", str(error))
+            event, reason = f"event=catalogue_write_refused write={what}", str(error)
+            self._health.log(logging.WARNING, event, reason, self.health())
         else:
-            self._log(logging.ERROR, f"event=catalogue_write_failed write={what}", None)
-
-    def _log(self, level: int, event: str, reason: str | None) -> None:
-        """Logs the catalogue's health, at most once a minute; with an unexpected exception if `reason` is
-        None."""
-        if time.monotonic() < self._next_log_s:
-            return
-        self._next_log_s = time.monotonic() + LOG_S
-        health = self.health()
-        logger.log(
-            level,
-            "%s queued=%d dropped=%s failures=%d reason=%r",
-            event,
-            health.queued,
-            health.dropped or "none",
-            health.failures,
-            reason,
-            exc_info=reason is None,
-        )
+            event = f"event=catalogue_write_failed write={what}"
+            self._health.log(logging.ERROR, event, None, self.health())
 
 
 def first_and_last(

@@ -230,7 +230,7 @@ class Users:
             return
         self._world.log(f"user: rescale {job.id} to {dict(widths)}", "user", leader.process.name)
         self._mark_moment(leader, job)
-        view = leader.masters()[job.id].view()
+        view = leader.masters()[job.id].live.view()
         try:
             answer = leader.dispatcher.rescale(job.id, {str(vertex): n for vertex, n in widths.items()})
         except UnistreamError as error:
@@ -243,8 +243,8 @@ class Users:
 
     def _mark_moment(self, leader: SimMaster, job: Job) -> None:
         master = leader.masters()[job.id]
-        view = master.view()
-        if master.checkpoints().in_progress:
+        view = master.live.view()
+        if master.live.checkpoints().in_progress:
             self._world.sometimes("a rescale was requested while a checkpoint was in flight")
         if view.state == "RESTARTING":
             self._world.sometimes("a rescale was requested during a restart")
@@ -289,7 +289,7 @@ class Users:
         later request may have changed the same vertex."""
         self._world.log(f"user gets: {pending.job.id} is rescaled", "user")
         self._world.sometimes("a job was rescaled by hand")
-        view = pending.master.view()
+        view = pending.master.live.view()
         graph = (
             view.graph if self._site.scenario.kind is not ScenarioKind.ADAPTIVE else view.wanted or view.graph
         )
@@ -328,7 +328,7 @@ class Users:
         master = self._site.leader.masters().get(job.id)
         if master is None:
             return False
-        view = master.view()
+        view = master.live.view()
         if view.state != "RUNNING" or view.graph != (view.wanted or view.graph):
             return False
         self._world.sometimes("an adaptive job reached its full parallelism")
@@ -346,7 +346,7 @@ class Users:
         site, parts = self._site, []
         for job in self.jobs:
             master = site.leader.masters().get(job.id) if site.leader is not None else None
-            view = master.state if master is not None else "unknown"
+            view = master.live.state if master is not None else "unknown"
             missing = [site.outputs.missing(OperatorUid(p.name)) for p in job.pipelines]
             parts.append(f"{job.id} is {site.store.results.get(job.id, view)}, rows not visible: {missing}")
         return "; ".join(parts)
