@@ -22,7 +22,7 @@ from tests.pairwise import Row, every
 from tests.schema_registry import with_number
 from tests.unit.connector.kafka.framed_records import framed
 from unistream.connector.common import AvroRecord
-from unistream.connector.kafka.format.decode import RecordDecoder
+from unistream.connector.kafka.format.decode import RecordDecoder, RecordForm
 from unistream.connector.kafka.format.layout import checked_layout
 
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -189,7 +189,7 @@ def check(row: Row) -> None:
     if row["format"] == "avro":
         message = AvroRecord(schema=json.dumps(avro_of(kind, further=row["records"] == "a further field")))
     layout = checked_layout(schema, row["format"])
-    decoder = RecordDecoder(schema, row["format"], "fail", used, layout=layout, message=message)
+    decoder = RecordDecoder(RecordForm(layout=layout, values=row["format"], message=message), used)
     found = decoder.decode(framed([(None, value) for value in values]), "topic", 0).records
     found.validate(full=True)
     assert found.schema.equals(pa.schema([field for field in schema if used is None or field.name in used]))

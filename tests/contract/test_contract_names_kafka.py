@@ -18,7 +18,7 @@ from tests.names import BY_CASE
 from tests.schema_registry import with_number
 from tests.unit.connector.kafka.framed_records import framed
 from unistream.connector.common import AvroRecord, json_rows
-from unistream.connector.kafka.format.decode import RecordDecoder
+from unistream.connector.kafka.format.decode import RecordDecoder, RecordForm
 from unistream.connector.kafka.format.layout import checked_layout
 
 NAMES: Final = [*COLUMNS, *BY_CASE]
@@ -98,7 +98,7 @@ def test_a_record_has_the_fields_that_were_written(form: Format) -> None:
     schema = pa.schema([(name, pa.string()) for name in rows[0]])
     for used in (None, frozenset(form.names[::2])):
         decoder = RecordDecoder(
-            schema, form.name, "fail", used, layout=checked_layout(schema, form.name), message=form.message
+            RecordForm(layout=checked_layout(schema, form.name), values=form.name, message=form.message), used
         )
         found = decoder.decode(records, "topic", 0).records.to_pylist()
         assert found == [{n: v for n, v in row.items() if used is None or n in used} for row in rows]
@@ -119,7 +119,7 @@ def test_a_key_has_the_fields_that_were_written() -> None:
         key_fields_prefix="key.",
         metadata={"t.opic": "topic", "50% off": "offset"},
     )
-    decoder = RecordDecoder(layout.schema, "json", "fail", layout=layout, key_kind="json")
+    decoder = RecordDecoder(RecordForm(layout=layout, values="json", keys="json"))
     records = framed(list(zip(keys, map(as_json, (first, second)), strict=True)))
     found = decoder.decode(records, "topic", 0).records.to_pylist()
     assert found == [

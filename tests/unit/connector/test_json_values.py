@@ -17,7 +17,7 @@ from unistream.base.errors import UserCodeError
 from unistream.connector.catalogue import create_discovery
 from unistream.connector.common import padded
 from unistream.connector.file import FileSource
-from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder
+from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder, RecordForm
 from unistream.connector.kafka.record.records import Framed
 
 SCHEMA = pa.schema(
@@ -84,7 +84,7 @@ def framed(*values: bytes) -> Framed:
 
 
 def from_kafka(*values: bytes, on_bad: Any = "dead-letter") -> PartitionRows:
-    return RecordDecoder(SCHEMA, "json", on_bad).decode(framed(*values), "flights", 3)
+    return RecordDecoder(RecordForm.of_values(SCHEMA, "json", on_bad)).decode(framed(*values), "flights", 3)
 
 
 def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from unistream.connector.common import AvroRecord, Decoded, UnknownSchema, plann
 from unistream.connector.common.avro_columns import ByColumn, ByRecord
 from unistream.connector.kafka.format.avro import decoded as decoded_values
 from unistream.connector.kafka.format.avro import parsed_registered
-from unistream.connector.kafka.format.decode import RecordDecoder
+from unistream.connector.kafka.format.decode import RecordDecoder, RecordForm
 from unistream.connector.kafka.format.layout import checked_layout
 from unistream.connector.kafka.format.registry import RegisteredSchema
 
@@ -255,7 +255,7 @@ def test_schemas_that_do_not_fit(text, message):
 
 def plain(wanted: pa.Schema, message: AvroRecord, values, on_bad="fail", **more):
     layout = checked_layout(wanted, "avro", **more)
-    decoder = RecordDecoder(layout.schema, "avro", on_bad, layout=layout, message=message)
+    decoder = RecordDecoder(RecordForm(layout=layout, values="avro", message=message, on_bad_record=on_bad))
     return decoder.decode(framed([(None, value) for value in values]), "orders", 0)
 
 
@@ -288,6 +288,10 @@ def test_a_declared_schema_that_does_not_fit(tmp_path):
     with pytest.raises(ConfigError, match=r"none.avsc: .*No such file"):
         AvroRecord(schema=str(tmp_path / "none.avsc"))
     with pytest.raises(ConfigError, match=r"needs the schema of the records: message=us.AvroRecord"):
-        RecordDecoder(wanted, "avro", "fail")
+        RecordDecoder(RecordForm.of_values(wanted, "avro"))
     with pytest.raises(ConfigError, match=r"needs the type of the messages: message=us.ProtobufMessage"):
-        RecordDecoder(wanted, "protobuf", "fail", message=AvroRecord(schema="{}"))
+        RecordDecoder(
+            RecordForm(
+                layout=checked_layout(wanted, "protobuf"), values="protobuf", message=AvroRecord(schema="{}")
+            )
+        )

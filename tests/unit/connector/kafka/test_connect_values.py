@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.connector.kafka.framed_records import framed
-from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder
+from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder, RecordForm
 from unistream.connector.kafka.format.layout import checked_layout
 
 CONNECT, DEBEZIUM, TIME = "org.apache.kafka.connect.data.", "io.debezium.data.", "io.debezium.time."
@@ -60,7 +60,7 @@ def event(value: Any, written: dict[str, Any] | None, *, op: str = "c") -> bytes
 
 def decoded(values: list[bytes], kind: pa.DataType) -> PartitionRows:
     layout = checked_layout(pa.schema([("id", pa.int64()), ("v", kind)]), "debezium-json")
-    decoder = RecordDecoder(layout.schema, "debezium-json", "dead-letter", layout=layout)
+    decoder = RecordDecoder(RecordForm(layout=layout, values="debezium-json", on_bad_record="dead-letter"))
     piece = decoder.decode(framed([(None, value) for value in values]), "shop.items", 0)
     piece.records.validate(full=True)
     assert piece.records.schema.equals(layout.schema)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.unit.connector.kafka.framed_records import framed
 from unistream.base.errors import ConfigError
-from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder
+from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder, RecordForm
 from unistream.connector.kafka.format.layout import checked_layout
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -32,7 +32,7 @@ def item(id, name="n", **more):
 
 def decoded(values, *, schema=SCHEMA, on_bad="fail", **more) -> PartitionRows:
     layout = checked_layout(schema, "debezium-json", **more)
-    decoder = RecordDecoder(layout.schema, "debezium-json", on_bad, layout=layout)
+    decoder = RecordDecoder(RecordForm(layout=layout, values="debezium-json", on_bad_record=on_bad))
     piece = decoder.decode(framed([(None, value) for value in values]), "shop.items", 0)
     piece.records.validate(full=True)
     assert piece.records.schema.equals(layout.schema)
@@ -196,7 +196,7 @@ def test_rows_of_a_changelog_have_the_key_of_their_record_and_tombstones_stay_ro
         metadata={"kind": "row-kind", "gone": "tombstone"},
         tombstones="row",
     )
-    decoder = RecordDecoder(layout.schema, "debezium-json", "fail", layout=layout, key_kind="bytes")
+    decoder = RecordDecoder(RecordForm(layout=layout, values="debezium-json", keys="bytes"))
     records = [
         (b"one", event("u", item(1), item(2))),
         (None, event("u", item(3), item(4))),

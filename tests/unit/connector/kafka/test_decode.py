@@ -11,7 +11,7 @@ import pytest
 from tests.unit.connector.kafka.framed_records import framed
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.common import padded
-from unistream.connector.kafka.format.decode import DEAD_LETTER_SCHEMA, RecordDecoder
+from unistream.connector.kafka.format.decode import DEAD_LETTER_SCHEMA, RecordDecoder, RecordForm
 from unistream.connector.kafka.record.records import Framed
 
 
@@ -42,7 +42,7 @@ def one(name: str, kind: pa.DataType) -> pa.Schema:
 
 
 def test_fail_names_topic_partition_offset_and_the_first_bad_record():
-    decoder = RecordDecoder(one("a", pa.int64()), "json", "fail")
+    decoder = RecordDecoder(RecordForm.of_values(one("a", pa.int64()), "json"))
     framed = framed_values(b'{"a": 1}', b'{"a": 2}', b'{"a": "x"}', b"zzz")
     with pytest.raises(
         UserCodeError, match=r"topic 't' partition 7 offset 102: bad record: field 'a' is of JSON type"
@@ -52,12 +52,16 @@ def test_fail_names_topic_partition_offset_and_the_first_bad_record():
 
 def test_skip_counts_and_dead_letter_keeps_the_raw_bytes():
     values = [b'{"a": 1}', b"zzz", None, b'{"a": "x"}', b'{"a": 2}']
-    skipped = RecordDecoder(one("a", pa.int64()), "json", "skip").decode(framed_values(*values), "t", 7)
+    skipped = RecordDecoder(RecordForm.of_values(one("a", pa.int64()), "json", "skip")).decode(
+        framed_values(*values), "t", 7
+    )
     assert (skipped.skipped, skipped.tombstones, skipped.dead_letters) == (2, 1, None)
     assert skipped.records.column(0).to_pylist() == [1, 2]
     assert skipped.timestamps.to_pylist() == [1000, 1004]
 
-    kept = RecordDecoder(one("a", pa.int64()), "json", "dead-letter").decode(framed_values(*values), "t", 7)
+    kept = RecordDecoder(RecordForm.of_values(one("a", pa.int64()), "json", "dead-letter")).decode(
+        framed_values(*values), "t", 7
+    )
     assert kept.dead_letters is not None
     assert kept.dead_letters.schema == DEAD_LETTER_SCHEMA
     letters = kept.dead_letters.to_pylist()
@@ -73,7 +77,9 @@ def test_skip_counts_and_dead_letter_keeps_the_raw_bytes():
 def test_a_letter_has_the_whole_record():
     headers = [("trace", b"\x00\x01"), ("trace", None)]
     records = framed([(b"k1", b"zzz", headers), (b"k2", b'{"a": 1}'), (None, b"yyy", []), (b"", b"xxx")])
-    piece = RecordDecoder(one("a", pa.int64()), "json", "dead-letter").decode(records, "t", 7)
+    piece = RecordDecoder(RecordForm.of_values(one("a", pa.int64()), "json", "dead-letter")).decode(
+        records, "t", 7
+    )
     assert piece.dead_letters is not None
     letters = piece.dead_letters.to_pylist()
     assert [(r["raw"], r["key"], r["headers"]) for r in letters] == [
@@ -93,7 +99,8 @@ def test_bytes_with_their_metadata():
             ("timestamp", pa.timestamp("ms")),
         ]
     )
-    piece = RecordDecoder(schema, "bytes", "fail").decode(framed_values(b"a", None), "t", 7)
+    decoder = RecordDecoder(RecordForm.of_values(schema, "bytes"))
+    piece = decoder.decode(framed_values(b"a", None), "t", 7)
     assert piece.records.schema == schema
     first, second = piece.records.to_pylist()
     assert first == {
@@ -108,4 +115,4 @@ def test_bytes_with_their_metadata():
         (one("value", pa.int64()), "is binary"),
     ):
         with pytest.raises(ConfigError, match=message):
-            RecordDecoder(wrong, "bytes", "fail")
+            RecordDecoder(RecordForm.of_values(wrong, "bytes"))

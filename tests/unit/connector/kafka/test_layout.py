@@ -11,7 +11,7 @@ import pytest
 from tests.unit.connector.kafka.framed_records import framed
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.common.buffers import PADDING
-from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder
+from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder, RecordForm
 from unistream.connector.kafka.format.layout import HEADERS_TYPE, METADATA, checked_layout
 from unistream.connector.kafka.record.records import Framed
 
@@ -22,7 +22,7 @@ def decoded(
     records, *, schema=SCHEMA, format="json", on_bad="fail", key_format=None, **more
 ) -> PartitionRows:
     layout = checked_layout(schema, format, key_format=key_format, **more)
-    decoder = RecordDecoder(layout.schema, format, on_bad, layout=layout, key_kind=key_format)
+    decoder = RecordDecoder(RecordForm(layout=layout, values=format, keys=key_format, on_bad_record=on_bad))
     piece = decoder.decode(framed(records, first=40), "prices", 3)
     piece.records.validate(full=True)
     assert piece.records.schema.equals(layout.schema)
@@ -117,15 +117,17 @@ def test_broken_headers_make_a_bad_record_if_they_are_read(at, byte, reason):
     broken = changed(given, at, byte)
     schema = pa.schema([("n", pa.int64())])
     layout = checked_layout(schema, "json", metadata={"headers": "headers"})
-    piece = RecordDecoder(layout.schema, "json", "dead-letter", layout=layout).decode(broken, "prices", 3)
+    piece = RecordDecoder(RecordForm(layout=layout, values="json", on_bad_record="dead-letter")).decode(
+        broken, "prices", 3
+    )
     assert rows(piece) == [(1, [])]
     assert piece.dead_letters is not None
     [letter] = piece.dead_letters.to_pylist()
     assert (letter["offset"], letter["raw"], letter["headers"]) == (41, b'{"n": 2}', None)
     assert letter["reason"].endswith(reason)
     with pytest.raises(UserCodeError, match=r"topic 'prices' partition 3 offset 41: bad record: .*" + reason):
-        RecordDecoder(layout.schema, "json", "fail", layout=layout).decode(broken, "prices", 3)
-    unread = RecordDecoder(schema, "json", "fail").decode(broken, "prices", 3)
+        RecordDecoder(RecordForm(layout=layout, values="json")).decode(broken, "prices", 3)
+    unread = RecordDecoder(RecordForm.of_values(schema, "json")).decode(broken, "prices", 3)
     assert rows(unread) == [(1,), (2,)]
 
 
@@ -282,7 +284,9 @@ def test_only_the_columns_that_are_used_and_the_same_bad_records(format):
 
     def read(*columns: str) -> PartitionRows:
         used = frozenset(columns) or None
-        decoder = RecordDecoder(layout.schema, format, "dead-letter", used, layout=layout, key_kind="bytes")
+        decoder = RecordDecoder(
+            RecordForm(layout=layout, values=format, keys="bytes", on_bad_record="dead-letter"), used
+        )
         return decoder.decode(framed(records), "prices", 3)
 
     whole = read()

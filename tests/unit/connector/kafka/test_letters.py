@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import unistream as us
 from tests.unit.connector.kafka.framed_records import Record, framed
-from unistream.connector.kafka.format.decode import DEAD_LETTER_SCHEMA, RecordDecoder
+from unistream.connector.kafka.format.decode import DEAD_LETTER_SCHEMA, RecordDecoder, RecordForm
 from unistream.connector.kafka.record.records import Framed
 from unistream.connector.kafka.source.letters import framed_letters
 from unistream.port.dead_letters import LetterRows
@@ -42,7 +42,9 @@ def given_rows(found: LetterRows) -> list[list[dict[str, Any]] | None]:
 @given(st.lists(st.tuples(st.none() | BYTES, BYTES, HEADERS), min_size=1, max_size=5), st.integers(0, 10**12))
 def test_a_letter_is_its_record_to_the_byte(records: list[Record], first: int) -> None:
     sent = framed(records, first=first)
-    read = RecordDecoder(pa.schema([("n", pa.int64())]), "json", "dead-letter").decode(sent, "t", 7)
+    read = RecordDecoder(RecordForm.of_values(pa.schema([("n", pa.int64())]), "json", "dead-letter")).decode(
+        sent, "t", 7
+    )
     if read.dead_letters is None:  # a value may be JSON by chance
         return
     again = framed_letters(pa.Table.from_batches([read.dead_letters]))

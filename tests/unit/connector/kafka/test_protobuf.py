@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pb2, message_factory
 from tests.schema_registry import RegistryServer, with_number
 from tests.unit.connector.kafka.framed_records import framed
 from unistream.base.errors import ConfigError
-from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder
+from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder, RecordForm
 from unistream.connector.kafka.format.layout import checked_layout
 from unistream.connector.kafka.format.protobuf_schema import ProtobufMessage, _pool
 from unistream.connector.kafka.format.registry import SchemaRegistry
@@ -96,7 +96,7 @@ TYPE = ProtobufMessage(
 
 def decoded(values, schema: pa.Schema, on_bad: str = "fail") -> PartitionRows:
     layout = checked_layout(schema, "protobuf")
-    decoder = RecordDecoder(schema, "protobuf", on_bad, layout=layout, message=TYPE)
+    decoder = RecordDecoder(RecordForm(layout=layout, values="protobuf", message=TYPE, on_bad_record=on_bad))
     piece = decoder.decode(framed([(None, value) for value in values]), "orders", 0)
     piece.records.validate(full=True)
     assert piece.records.schema.equals(schema)
@@ -209,7 +209,12 @@ def test_which_message_of_a_schema_of_a_registry(registry: RegistryServer):
     ]
     layout = checked_layout(schema, "protobuf-confluent")
     decoder = RecordDecoder(
-        schema, "protobuf-confluent", "dead-letter", layout=layout, registry=SchemaRegistry(url=registry.url)
+        RecordForm(
+            layout=layout,
+            values="protobuf-confluent",
+            registry=SchemaRegistry(url=registry.url),
+            on_bad_record="dead-letter",
+        )
     )
     try:
         piece = decoder.decode(framed([(None, value) for value in values]), "orders", 0)
@@ -245,7 +250,7 @@ def test_columns_that_do_not_fit(schema, message):
 
 def test_descriptors_that_cannot_be_read(tmp_path):
     with pytest.raises(ConfigError, match=r"needs the type of the messages: message="):
-        RecordDecoder(pa.schema([("x", pa.int64())]), "protobuf", "fail")
+        RecordDecoder(RecordForm.of_values(pa.schema([("x", pa.int64())]), "protobuf"))
     with pytest.raises(ConfigError, match=r"none.pb: No such file"):
         ProtobufMessage(name="x", descriptors=str(tmp_path / "none.pb"))
     (tmp_path / "d.pb").write_bytes(TYPE.descriptors)
@@ -256,8 +261,9 @@ def test_descriptors_that_cannot_be_read(tmp_path):
     ):
         with pytest.raises(ConfigError, match=said):
             RecordDecoder(
-                pa.schema([("x", pa.int64())]),
-                "protobuf",
-                "fail",
-                message=ProtobufMessage(name=name, descriptors=content),
+                RecordForm(
+                    layout=checked_layout(pa.schema([("x", pa.int64())]), "protobuf"),
+                    values="protobuf",
+                    message=ProtobufMessage(name=name, descriptors=content),
+                )
             )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.connector.kafka.framed_records import framed
 from tests.unit.connector.kafka.test_protobuf import ARROW, NUMBERS, declared
 from unistream.base.errors import ConfigError
-from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder
+from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder, RecordForm
 from unistream.connector.kafka.format.layout import checked_layout
 from unistream.connector.kafka.format.protobuf_schema import ProtobufMessage, _pool
 
@@ -62,7 +62,7 @@ TYPE = ProtobufMessage(
 
 def decoded(values: list[bytes], schema: pa.Schema, on_bad: str = "fail") -> PartitionRows:
     layout = checked_layout(schema, "protobuf")
-    decoder = RecordDecoder(schema, "protobuf", on_bad, layout=layout, message=TYPE)
+    decoder = RecordDecoder(RecordForm(layout=layout, values="protobuf", message=TYPE, on_bad_record=on_bad))
     piece = decoder.decode(framed([(None, value) for value in values]), "orders", 0)
     piece.records.validate(full=True)
     assert piece.records.schema.equals(schema)

@@ -15,7 +15,7 @@ from tests.unit.connector.kafka.test_avro import INNER, optional, record, writte
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.base.secrets import Secret
 from unistream.connector.kafka.format import registry as room
-from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder
+from unistream.connector.kafka.format.decode import PartitionRows, RecordDecoder, RecordForm
 from unistream.connector.kafka.format.layout import checked_layout
 from unistream.connector.kafka.format.registry import SchemaRegistry
 
@@ -39,7 +39,7 @@ def decoded(
 ) -> PartitionRows:
     layout = checked_layout(SCHEMA, format, **more)
     given = registry if isinstance(registry, SchemaRegistry) else SchemaRegistry(url=registry.url)
-    decoder = RecordDecoder(layout.schema, format, on_bad, layout=layout, registry=given)
+    decoder = RecordDecoder(RecordForm(layout=layout, values=format, registry=given, on_bad_record=on_bad))
     try:
         return decoder.decode(framed([(None, value) for value in values], first=10), "orders", 2)
     finally:
@@ -147,7 +147,7 @@ def test_users_passwords_and_what_is_no_registry(monkeypatch: pytest.MonkeyPatch
             SchemaRegistry(url=url)
         assert "hunter2" not in str(refused.value)
     with pytest.raises(ConfigError, match='"avro-confluent" needs a registry: schema_registry='):
-        RecordDecoder(SCHEMA, "avro-confluent", "fail")
+        RecordDecoder(RecordForm.of_values(SCHEMA, "avro-confluent"))
 
 
 def test_json_behind_the_number_of_its_schema(registry: RegistryServer):

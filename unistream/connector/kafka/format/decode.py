@@ -85,54 +85,62 @@ class ReadRecords:
     reasons: pa.Array[Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordForm:
+    """How the records of a source are read: what its arguments say of them, checked.
+
+    Attributes:
+        values: Format of the values.
+        keys: Format of the keys; None: they fill no column.
+        registry: For formats whose schemas are looked up.
+        message: For "protobuf" and "avro".
+    """
+
+    layout: KafkaRowLayout
+    values: Format
+    keys: Format | None = None
+    registry: SchemaRegistry | None = None
+    message: common.AvroRecord | ProtobufMessage | None = None
+    on_bad_record: OnBadRecord = "fail"
+
+    @classmethod
+    def of_values(cls, schema: pa.Schema, values: Format, on_bad_record: OnBadRecord = "fail") -> RecordForm:
+        """The form of records whose values alone fill the columns."""
+        return cls(layout=checked_layout(schema, values), values=values, on_bad_record=on_bad_record)
+
+
 class RecordDecoder:
     """Decoder of one source.
 
     Args:
-        schema: Of the rows, if there is no `layout`.
-        kind: Format of the values.
         used: Columns that are needed; None: all.
-        layout: What else the rows have.
         times: Columns with event times: a record without one is a bad record.
-        key_kind: Format of the keys, if the layout has some.
-        registry: For formats whose schemas are looked up.
-        message: For "protobuf" and "avro".
 
     Raises:
         ConfigError: the schema is not supported in this format.
     """
 
     def __init__(
-        self,
-        schema: pa.Schema,
-        kind: Format,
-        on_bad_record: OnBadRecord,
-        used: frozenset[str] | None = None,
-        *,
-        layout: KafkaRowLayout | None = None,
-        times: Sequence[str] = (),
-        key_kind: Format | None = None,
-        registry: SchemaRegistry | None = None,
-        message: common.AvroRecord | ProtobufMessage | None = None,
+        self, form: RecordForm, used: frozenset[str] | None = None, times: Sequence[str] = ()
     ) -> None:
-        self._layout = layout or checked_layout(schema, kind)
+        self._layout = form.layout
         self._schema = pa.schema([f for f in self._layout.schema if used is None or f.name in used])
         self._metadata = pa.schema([f for f in self._schema if f.name in self._layout.metadata])
         self._times = times
-        self._on_bad = on_bad_record
+        self._on_bad = form.on_bad_record
         self._values: BytesDecoder | None = None
         self._keys: BytesDecoder | None = None
         if len(self._layout.value):
             self._values = bytes_decoder(
                 self._layout.value,
-                kind,
-                registry=registry,
+                form.values,
+                registry=form.registry,
                 changes=self._layout.changes,
                 used=used,
-                message=message,
+                message=form.message,
             )
-        if key_kind is not None:
-            self._keys = bytes_decoder(self._layout.key, key_kind, registry=registry)
+        if form.keys is not None:
+            self._keys = bytes_decoder(self._layout.key, form.keys, registry=form.registry)
 
     def decode(self, framed: Framed, topic: str, partition: int) -> PartitionRows:
         """All records of `framed`.

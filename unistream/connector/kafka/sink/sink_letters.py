@@ -19,7 +19,7 @@ from unistream.base.errors import ConfigError, Unreachable
 from unistream.connector.common import table_of_objects
 from unistream.connector.kafka.broker.client import KafkaClient, KafkaPosition
 from unistream.connector.kafka.broker.config import source_properties
-from unistream.connector.kafka.format.decode import RecordDecoder
+from unistream.connector.kafka.format.decode import RecordDecoder, RecordForm
 from unistream.connector.kafka.format.layout import HEADERS_TYPE
 from unistream.connector.kafka.record.records import frame
 from unistream.connector.kafka.sink.sink_target import KafkaTarget
@@ -43,7 +43,7 @@ def letters_in_topic(target: KafkaTarget) -> pa.Table:
             f"letters in topic {target.topic!r} cannot be read back, since its values are bytes of one "
             "column: write all columns of the letters, with value_format='json'"
         )
-    decoder = RecordDecoder(_RECORD, "bytes", "fail")
+    decoder = RecordDecoder(RecordForm.of_values(_RECORD, "bytes"))
     client = KafkaClient(target.servers, source_properties(target.properties))
     try:
         rows: dict[tuple[bytes | None, ...], dict[str, Any]] = {}

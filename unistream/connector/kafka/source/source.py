@@ -29,6 +29,7 @@ from unistream.connector.kafka.format.decode import (
     DEAD_LETTER_SCHEMA,
     OnBadRecord,
     RecordDecoder,
+    RecordForm,
     checked_on_bad,
 )
 from unistream.connector.kafka.format.formats import FORMATS, KEY_FORMATS, Format
@@ -127,6 +128,11 @@ class KafkaSource:
 
     _times: tuple[str, ...] = ()  # columns with event times, see `timed_by`
 
+    # One keyword for each option of Flink's Kafka table connector, whose users look for it by its name. All
+    # but the servers have a default, so a call names three to six of them. Groups of options would be names
+    # to learn and to import, for a call that is no shorter. Inside they are two objects at once: where
+    # records come from (`KafkaOptions`) and how they are read (`RecordForm`).
+
     def __init__(
         self,
         *,
@@ -150,8 +156,7 @@ class KafkaSource:
         properties: Properties | None = None,
     ) -> None:
         require("kafka", "KafkaSource")
-        self._properties = _as_texts(properties)
-        self._layout = checked_layout(
+        layout = checked_layout(
             _checked_schema(schema, format, key_format),
             format,
             key_format=key_format,
@@ -165,29 +170,33 @@ class KafkaSource:
             checked_topics(topic, topic_pattern),
             (starting_offsets, stopping_offsets),
             bounded=bounded,
-            properties=self._properties,
+            properties=_as_texts(properties),
         )
         self._interval_ms = _checked_interval(partition_discovery_interval_ms, self._options)
         self._used: tuple[str, ...] | None = None
-        self._format: Format = format
-        self._key_format: Format | None = key_format
-        self._registry = (
-            SchemaRegistry(url=schema_registry) if isinstance(schema_registry, str) else schema_registry
+        if isinstance(schema_registry, str):
+            schema_registry = SchemaRegistry(url=schema_registry)
+        self._form = RecordForm(
+            layout=layout,
+            values=format,
+            keys=key_format,
+            registry=schema_registry,
+            message=message,
+            on_bad_record=checked_on_bad(on_bad_record),
         )
-        self._message = message
-        self._on_bad_record = checked_on_bad(on_bad_record)
-        self._decoder()
+        self._decoder()  # refuses what it cannot read
 
     def __repr__(self) -> str:
+        form = self._form
         return (
             f"KafkaSource(bootstrap_servers={self._options.bootstrap_servers!r}, "
             f"topics={self._options.topics.text!r}, starting_offsets={self._options.starting_offsets!r}, "
             f"stopping_offsets={self._options.stop!r}, bounded={self._options.bounded}, "
-            f"partition_discovery_interval_ms={self._interval_ms}, format={self._format!r}, "
-            f"key_format={self._key_format!r}, key_fields={self._layout.key_columns!r}, "
-            f"metadata={self._layout.metadata!r}, tombstones={self._layout.tombstones!r}, "
-            f"schema_registry={self._registry!r}, message={self._message!r}, "
-            f"on_bad_record={self._on_bad_record!r}, properties={redacted(self._properties)})"
+            f"partition_discovery_interval_ms={self._interval_ms}, format={form.values!r}, "
+            f"key_format={form.keys!r}, key_fields={form.layout.key_columns!r}, "
+            f"metadata={form.layout.metadata!r}, tombstones={form.layout.tombstones!r}, "
+            f"schema_registry={form.registry!r}, message={form.message!r}, "
+            f"on_bad_record={form.on_bad_record!r}, properties={redacted(self._options.properties)})"
         )
 
     @property
@@ -196,19 +205,19 @@ class KafkaSource:
 
     @property
     def schema(self) -> pa.Schema:
-        schema = self._layout.schema
+        schema = self._form.layout.schema
         return schema if self._used is None else pa.schema([f for f in schema if f.name in self._used])
 
     @property
     def dead_letter_schema(self) -> pa.Schema | None:
         """The schema of the side output "dead-letters"; None: there is none."""
-        return DEAD_LETTER_SCHEMA if self._on_bad_record == "dead-letter" else None
+        return DEAD_LETTER_SCHEMA if self._form.on_bad_record == "dead-letter" else None
 
     def lineage_datasets(self) -> list[LineageDataset]:
         """See `unistream.port.lineage`."""
         topics = self._options.topics
         names = topics.names or (topics.pattern,)  # of a pattern nobody knows here what it will match
-        return [topic_at(self._options.bootstrap_servers, name, self._format) for name in names]
+        return [topic_at(self._options.bootstrap_servers, name, self._form.values) for name in names]
 
     def info(self) -> SourceInfo:
         options = msgspec.to_builtins(self._options)
@@ -249,24 +258,14 @@ class KafkaSource:
     def create_reader(self) -> KafkaReader:
         return KafkaReader(
             self._options.bootstrap_servers,
-            self._properties,
+            self._options.properties,
             self._decoder(),
             by_name=self._options.topics.are_several,
         )
 
     def _decoder(self) -> RecordDecoder:
-        layout = self._layout
-        return RecordDecoder(
-            layout.schema,
-            self._format,
-            self._on_bad_record,
-            None if self._used is None else frozenset(self._used),
-            layout=layout,
-            times=self._times,
-            key_kind=self._key_format,
-            registry=self._registry,
-            message=self._message,
-        )
+        used = None if self._used is None else frozenset(self._used)
+        return RecordDecoder(self._form, used, self._times)
 
 
 def _as_texts(properties: Properties | None) -> dict[str, str | Secret]:
