@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -19,26 +18,21 @@ from unistream.api.graph import (
     check_max_parallelism,
     check_parallelism,
 )
-from unistream.api.lineage import lineage_graph, plain_sinks, read_by, written_by
-from unistream.api.pipeline import Pipeline, packed
+from unistream.api.lineage import written_by
+from unistream.api.plans import PlanMethods
 from unistream.api.sink_order import order_advice
 from unistream.api.sinks import (
-    check_does_something,
     check_new_lines,
     commit_advice,
     dangling_advice,
     last_commits,
-    sinks_of,
     without_line,
 )
 from unistream.api.slots import SlotSharingGroup
 from unistream.api.sources import SourceMethods
 from unistream.base.config import (
-    CHAINING,
     CHECKPOINT_INTERVAL,
-    MAX_PARALLELISM,
     OFFLOAD_BOUNDED,
-    PARALLELISM,
     Configuration,
     ConfigValue,
 )
@@ -50,11 +44,7 @@ from unistream.client.embedded import at_exit  # noqa: F401  # its hook must be 
 from unistream.client.job.resume import LATEST
 from unistream.client.machine.surroundings import layered
 from unistream.core import graph as graphs
-from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
-from unistream.model.lineage import LineageGraph
-from unistream.model.stream_graph import StreamGraph
-from unistream.port.sink import Sink
 
 if TYPE_CHECKING:
     from unistream.client.remote.job_client import JobClient, JobResult
@@ -63,7 +53,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Environment(SourceMethods):
+class Environment(SourceMethods, PlanMethods):
     """Collects a pipeline's operators and runs them.
 
     Args:
@@ -85,69 +75,12 @@ class Environment(SourceMethods):
         *,
         target: Target | None = None,
     ) -> None:
-        self._target = None if target is None else known_target(target)
-        self._have(layered(config))
+        super().__init__(layered(config), None if target is None else known_target(target))
         use_store(self._config)
         self._builder = GraphBuilder(self._started, offloads=self._config.get(OFFLOAD_BOUNDED))
         check_parallelism(self.parallelism, self._max_parallelism(), "environment")
         if (most := self._max_parallelism()) is not None:
             check_max_parallelism(most, self.parallelism, "environment")
-
-    def _have(self, options: LayeredConfig) -> None:
-        self._options = options
-        known = options.as_client() if self._target == "remote" else options.own_cluster()
-        self._config = Configuration({PARALLELISM.key: known.get(PARALLELISM)}).merged(known.to_dict())
-
-    def _set(self, values: Mapping[str, str]) -> None:
-        self._have(self._options.with_given(Configuration(values)))
-
-    def without_surroundings(self) -> Environment:
-        """The same pipeline with what the program itself says: no file, no variables of the environment. For
-        tests."""
-        made = copy.copy(self)
-        made._have(LayeredConfig(self._options.given))
-        return made
-
-    @property
-    def config(self) -> Configuration:
-        """The configuration of the job and, unless the target is "remote", of its cluster."""
-        return self._config
-
-    @property
-    def options(self) -> LayeredConfig:
-        """The configuration by where it is from: from the program, or from what surrounds it."""
-        return self._options
-
-    def travelling(self) -> dict[str, str]:
-        """The options that go to the cluster with the job: how it runs, and all that the program itself has
-        set. Others that surround the program (config.yaml) are for its own cluster alone."""
-        return {PARALLELISM.key: str(self.parallelism), **self._options.travelling().to_dict()}
-
-    @property
-    def parallelism(self) -> int:
-        """Parallelism of operators that set none."""
-        return self._config.get(PARALLELISM)
-
-    def set_parallelism(self, parallelism: int) -> Environment:
-        """Parallelism of operators that set none.
-
-        Raises:
-            ConfigError: below 1, or above the max parallelism.
-        """
-        check_parallelism(parallelism, self._max_parallelism(), "environment")
-        self._set({PARALLELISM.key: str(parallelism)})
-        return self
-
-    def set_max_parallelism(self, max_parallelism: int) -> Environment:
-        """Number of key groups of operators that set none, which limits their parallelism for ever."""
-        check_max_parallelism(max_parallelism, self.parallelism, "environment")
-        self._set({MAX_PARALLELISM.key: str(max_parallelism)})
-        return self
-
-    def disable_operator_chaining(self) -> Environment:
-        """Every operator gets a task of its own."""
-        self._set({CHAINING.key: "false"})
-        return self
 
     def register_slot_sharing_group(self, group: SlotSharingGroup) -> Environment:
         """Declares the resources of one slot of a group. Operators may then use only registered groups, so
@@ -161,21 +94,6 @@ class Environment(SourceMethods):
         self._builder.register(group)
         return self
 
-    def stream_graph(self, name: str | None = None) -> StreamGraph:
-        """A copy of the pipeline as built so far, before chaining.
-
-        Raises:
-            ConfigError: the pipeline is empty, or the name is not text.
-        """
-        if name is not None and not isinstance(name, str):
-            raise ConfigError(f"the name of a job is text, not {name!r:.200}")
-        self._check_begun()
-        return self._builder.finished(self._builder.graph.name if name is None else name)
-
-    def _check_begun(self) -> None:
-        if not self._builder.graph.nodes:
-            raise ConfigError("the pipeline is empty: start it with from_source(...)")
-
     def check_new_lines(
         self, *, savepoint: str | os.PathLike[str] | None = None, request_id: str | None = None
     ) -> None:
@@ -187,29 +105,6 @@ class Environment(SourceMethods):
         """
         if savepoint is None and request_id is None:
             check_new_lines(self._builder.finished(self._builder.graph.name))
-
-    def sinks(self) -> dict[str, Sink]:
-        """The sinks of the pipeline by uid: for tools that show where it writes."""
-        return sinks_of(self._builder.graph)
-
-    def lineage(self) -> LineageGraph:
-        """Which data sets the pipeline reads and writes, and which columns come from which, as far as its
-        operators say so: for catalogues. Reads and writes nothing.
-
-        >>> import unistream as us
-        >>> env = us.Environment()
-        >>> rows = env.from_collection([{"id": 1, "paid": 3}], name="rows")
-        >>> _ = rows.select("id", twice=us.col("paid") * 2).sink_to(us.FileSink("/lake/orders"))
-        >>> (sink,) = env.lineage().sinks
-        >>> sink.datasets[0].uri, [column for _, column in sink.columns["twice"]]
-        ('file:///lake/orders', ['paid'])
-        """
-        self._check_begun()
-        return lineage_graph(*self._builder.finished_with_schemas(self._builder.graph.name))
-
-    def is_bounded(self) -> bool:
-        """The pipeline ends by itself: all its sources do."""
-        return all(node.source is not None and node.source.bounded for node in self._builder.sources())
 
     def latest_snapshot(self, name: str | None = None) -> str | None:
         """The directory of the snapshot from which a job of this pipeline goes on, as with
@@ -248,126 +143,6 @@ class Environment(SourceMethods):
         from unistream.client.job.resume import check_nobody_writes
 
         check_nobody_writes(written_by(self.stream_graph()), config=self._config, target=self._target)
-
-    def job_graph(self, name: str | None = None) -> tuple[JobGraph, JobCode]:
-        """The job graph: vertices of chained operators as data, and their code."""
-        return self._translated(self.stream_graph(name))
-
-    def packed_pipeline(self, name: str | None = None) -> bytes:
-        """What the cluster keeps to replay the job's dead letters by itself; empty: it cannot, or has no need
-        (`unistream.api.pipeline`)."""
-        graph, follows = self.stream_graph(name), self._builder.followed()
-        return packed(Pipeline(graph=graph, follows=follows, config=self.travelling()))
-
-    def staged_job_graph(
-        self, name: str | None = None, bootstrap: BootstrapOrder | None = None
-    ) -> tuple[JobGraph, JobCode, Frames]:
-        """The job graph to be started: as `job_graph`, but Spark has evaluated the DataFrames. The caller
-        closes the `Frames`, or lets them be removed after the job. With `bootstrap` it reads the history and
-        writes a savepoint.
-
-        Raises:
-            ConfigError: the pipeline has sources alone, or cannot be bootstrapped.
-            UserCodeError: Spark could not evaluate a DataFrame.
-        """
-        stream_graph, frames = self.stream_graph(name), Frames()
-        check_does_something(stream_graph)
-        ordered = None if bootstrap is None else bootstrap.for_graph(stream_graph)
-        self._resolved(stream_graph, ordered)  # an error costs no evaluation
-        frames.stage(stream_graph)
-        try:
-            return *self._translated(stream_graph, ordered), frames
-        except BaseException:
-            frames.close()
-            raise
-
-    def _translated(
-        self, stream_graph: StreamGraph, bootstrap: graphs.BootstrapPlan | None = None
-    ) -> tuple[JobGraph, JobCode]:
-        graph, code = graphs.translate_resolved(self._resolved(stream_graph, bootstrap), self.travelling())
-        graph = structs.replace(
-            graph,
-            writes=written_by(stream_graph),
-            reads=read_by(stream_graph),
-            plain_sinks=plain_sinks(stream_graph),
-        )
-        if bootstrap is not None:
-            graphs.check_bootstrap(graph)
-            return graph, code
-        reason = graphs.why_interval_is_idle(graph, self._config)
-        is_asked_for = CHECKPOINT_INTERVAL.key in self._options.given.to_dict()  # a file has it for all jobs
-        if reason is not None and is_asked_for:
-            _log.warning(
-                "event=checkpoints_disabled job=%r reason=%r: %s has no effect",
-                graph.name,
-                reason,
-                CHECKPOINT_INTERVAL.key,
-            )
-        return graph, code
-
-    def _resolve(self, name: str | None = None) -> graphs.Resolved:
-        return self._resolved(self.stream_graph(name))
-
-    def _resolved(
-        self, stream_graph: StreamGraph, bootstrap: graphs.BootstrapPlan | None = None
-    ) -> graphs.Resolved:
-        return graphs.resolve(
-            stream_graph,
-            parallelism=self.parallelism,
-            max_parallelism=self._max_parallelism(),
-            chaining=self._config.get(CHAINING),
-            config=self._config.to_dict(),
-            bootstrap=bootstrap,
-        )
-
-    def explain(self) -> str:
-        """The job as text: its operators, which of them share a task (`->`), its subtasks, and a warning
-        about streams that end in no sink.
-
-        >>> import unistream as us
-        >>> env = us.Environment()
-        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
-        >>> numbers = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers")
-        >>> _ = numbers.print()
-        >>> print(env.explain())
-        stream graph 'unistream job': 2 operators, 1 edge
-          0: numbers  (parallelism 1, slots default)
-          1: print  (parallelism 1, slots default)
-          0 -> 1 forward: chained
-        <BLANKLINE>
-        job graph 'unistream job': 1 vertex, 0 exchanges, BATCH
-        [1] numbers -> print  (parallelism 1 of 128, slots default)
-            source datagen, bounded
-            numbers-0: numbers  (stateful, generated uid)
-            print-1: print  (stateful, generated uid)
-        <BLANKLINE>
-        execution graph: 1 subtask, 1 region
-          [1] subtasks 0 attempt 0
-          region 0: [1] 0
-        <BLANKLINE>
-        engine: spark if the target is Spark, 1 stage; otherwise native, the built-in runtime
-          stage 0: [1]: 1 task
-        """
-        resolved = self._resolve()
-        job = graphs.translate_resolved(resolved, self._config.to_dict())[0]
-        found = graphs.explain(resolved, job)
-        advice = dangling_advice(resolved.graph)
-        return found if advice is None else f"{found}\n\nwarning: {advice}"
-
-    def explain_json(self) -> dict[str, Any]:
-        """What `explain` shows, for programs: ``streamGraph`` and ``jobGraph`` as Flink shows them,
-        ``executionGraph``.
-
-        >>> import unistream as us
-        >>> env = us.Environment()
-        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
-        >>> numbers = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers")
-        >>> _ = numbers.rebalance().print()
-        >>> env.explain_json()["jobGraph"]["nodes"][1]["inputs"][0]["ship_strategy"]
-        'REBALANCE'
-        """
-        resolved = self._resolve()
-        return graphs.plan_json(resolved, graphs.translate_resolved(resolved, self._config.to_dict())[0])
 
     def execute(
         self,
@@ -555,7 +330,3 @@ class Environment(SourceMethods):
             "rows_of_a_key_in_any_order": order_advice(written, self.parallelism),
         }
         return [(event, advice) for event, advice in found.items() if advice is not None]
-
-    def _max_parallelism(self) -> int | None:
-        value = self._config.get(MAX_PARALLELISM)
-        return None if value == -1 else value
