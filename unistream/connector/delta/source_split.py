@@ -27,7 +27,7 @@ from unistream.connector.common import (
     lenient,
 )
 from unistream.connector.delta.column_mapping import by_logical_name
-from unistream.model.columns.event_time import event_times
+from unistream.model.columns.event_time import event_time_of
 from unistream.model.messages import Split
 
 STATS_ROUNDING: Final = dt.timedelta(milliseconds=1)  # writers cut the greatest time to milliseconds
@@ -147,11 +147,7 @@ def file_bounds(file: DataFile, schema: pa.Schema, column: str) -> ColumnStatist
 def least_event_time(file: DataFile, schema: pa.Schema, column: str) -> int | None:
     """The least event time of a file, in ms; None: not known."""
     least = file_bounds(file, schema, column).least
-    if least is None:
-        return None
-    kind = schema.field(column).type
-    plain = pa.timestamp(kind.unit) if pa.types.is_timestamp(kind) else kind
-    return int(event_times(pa.array([least], plain))[0].as_py())
+    return None if least is None else event_time_of(least, schema.field(column).type)
 
 
 def partition_value(partition: Mapping[str, str | None], field: pa.Field) -> Any:

@@ -19,7 +19,7 @@ from unistream.base.errors import ConfigError
 from unistream.connector.common import ColumnStatistics, RowGroupRange, constant_bounds, encoded_split
 from unistream.connector.common.columns_by_id import id_of
 from unistream.connector.common.single_values import bound_value
-from unistream.model.columns.event_time import event_times
+from unistream.model.columns.event_time import event_time_of
 from unistream.model.messages import Split
 
 PARQUET: Final = "PARQUET"
@@ -240,11 +240,7 @@ def file_bounds(file: LakeFile, schema: pa.Schema, column: str) -> ColumnStatist
 def least_event_time(file: LakeFile, schema: pa.Schema, column: str) -> int | None:
     """The least event time of a file, in ms; None: not known."""
     least = file_bounds(file, schema, column).least
-    if least is None:
-        return None
-    kind = schema.field(column).type
-    plain = pa.timestamp(kind.unit) if pa.types.is_timestamp(kind) else kind
-    return int(event_times(pa.array([least], plain))[0].as_py())
+    return None if least is None else event_time_of(least, schema.field(column).type)
 
 
 def check_columns_of_deletes(where: str, deletes: Sequence[Deletes], keys: pa.Schema) -> None:

@@ -6,7 +6,7 @@ which window a row falls.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -79,3 +79,10 @@ def first_null(values: pa.Array) -> int | None:
     if not values.null_count:
         return None
     return int(pc.index(values.is_null(), pa.scalar(value=True)).as_py())
+
+
+def event_time_of(value: Any, kind: pa.DataType) -> int:
+    """The event time in ms of one value, such as a bound of a file. It is in UTC whether `kind` has a zone or
+    not."""
+    plain = pa.timestamp(kind.unit) if pa.types.is_timestamp(kind) else kind
+    return int(event_times(pa.array([value], plain))[0].as_py())
