@@ -29,11 +29,6 @@ class PartitionType(Enum):
         return self in _MUST_BE_PIPELINED
 
     @property
-    def can_be_pipelined(self) -> bool:
-        """A consumer may start before its producer has ended."""
-        return not self.is_blocking
-
-    @property
     def is_blocking(self) -> bool:
         """A consumer starts when all of it has been produced."""
         return self in _BLOCKING

@@ -61,7 +61,7 @@ def _partition_type(case: Json) -> Comparison:
     consuming = "CAN_BE_PIPELINED"
     if found.must_be_pipelined:
         consuming = "MUST_BE_PIPELINED"
-    elif not found.can_be_pipelined:
+    elif found.is_blocking:
         consuming = "BLOCKING"
     actual = {
         "type": found.value,

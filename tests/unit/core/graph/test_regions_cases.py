@@ -67,7 +67,6 @@ def test_partition_types(row: dict[str, Any]) -> None:
         else "CAN_BE_PIPELINED"
     )
     assert consuming == row["consuming"]
-    assert kind.can_be_pipelined is (consuming != "BLOCKING")
 
 
 @pytest.mark.parametrize(("pair", "mapping"), FILE["pointwiseEdgeMapping"]["mapping"].items())
