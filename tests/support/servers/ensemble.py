@@ -13,9 +13,9 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
-from unistream.base.closing import Closing
+from tests.support.servers.server_group import ServerGroup
 from unistream.base.errors import Unreachable
 from unistream.testing.devtools.process import ProcessId, end, free_ports, process_id, start_bound
 from unistream.testing.devtools.servers import (
@@ -71,7 +71,7 @@ class Place(NamedTuple):
 LOOPBACK: Final = Place(HOST)
 
 
-class ZooKeeperEnsemble(Closing):
+class ZooKeeperEnsemble(ServerGroup):
     """Numbers of members begin with 0.
 
     Args:
@@ -92,6 +92,7 @@ class ZooKeeperEnsemble(Closing):
         tls: tuple[Path, Path] | None = None,
         places: Sequence[Place] = (),
     ) -> None:
+        super().__init__()
         self._places = [*places] or [LOOPBACK] * members
         members = len(self._places)
         self.folder: Final = folder.absolute()
@@ -104,7 +105,6 @@ class ZooKeeperEnsemble(Closing):
             f"server.{n + 1}={place.address}:{ports[members + n]}:{ports[2 * members + n]}"
             for n, place in enumerate(self._places)
         ]
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
     def address(self) -> str:
@@ -122,14 +122,6 @@ class ZooKeeperEnsemble(Closing):
     def everybody(self) -> range:
         return range(len(self.ports))
 
-    def __enter__(self) -> Self:
-        try:
-            self.start(*self.everybody)
-        except BaseException:
-            self.close()
-            raise
-        return self
-
     def start(self, *members: int) -> None:
         """Starts those members that do not run; returns when all of them serve.
 
@@ -142,26 +134,10 @@ class ZooKeeperEnsemble(Closing):
         for member in members:
             self._wait_until_it_serves(member)
 
-    def kill(self, *members: int) -> None:
-        """Kills members, without a farewell to clients and to other members."""
-        for member in members:
-            child = self._running.pop(member)
-            child.kill()
-            child.wait(timeout=START_S)
-
     def forget(self, *members: int) -> None:
         """Waits for members that were killed with their host, for `start`."""
         for member in members:
             self._running.pop(member).wait(timeout=START_S)
-
-    def freeze(self, *members: int) -> None:
-        """They keep their connections, and answer nothing."""
-        for member in members:
-            self._running[member].send_signal(signal.SIGSTOP)
-
-    def thaw(self, *members: int) -> None:
-        for member in members:
-            self._running[member].send_signal(signal.SIGCONT)
 
     def lose_quorum(self) -> tuple[int, ...]:
         """Kills as many as it takes; returns who that was, for `start`."""

@@ -10,17 +10,15 @@ Each is broker and controller, so a majority of them has to run. Their numbers b
 
 from __future__ import annotations
 
-import signal
 import socket
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from unistream.base.closing import Closing
+from tests.support.servers.server_group import ServerGroup
 from unistream.base.errors import Unreachable
 from unistream.testing.devtools.kafka_tools import admin_client
 from unistream.testing.devtools.process import ProcessId, end, free_ports, process_id, start_bound
@@ -54,17 +52,17 @@ share.coordinator.state.topic.min.isr=2
 """
 
 
-class KafkaBrokers(Closing):
+class KafkaBrokers(ServerGroup):
     """Args:
     folder: For data and logs; made if absent.
     """
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.folder: Final = folder.absolute()
         ports = free_ports(2 * BROKERS)
         self._ports = {n: (ports[n - 1], ports[BROKERS + n - 1]) for n in self.everybody}
         self._cluster = cluster_id()
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
     def address(self) -> str:
@@ -74,14 +72,6 @@ class KafkaBrokers(Closing):
     @property
     def everybody(self) -> range:
         return range(1, BROKERS + 1)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start(*self.everybody)
-        except BaseException:
-            self.close()
-            raise
-        return self
 
     def start(self, *numbers: int) -> None:
         """Starts those brokers that do not run; returns when the cluster has all of them, and each partition
@@ -98,28 +88,12 @@ class KafkaBrokers(Closing):
             self._running[number] = start_bound(command, home / "kafka.log", home)
         self._await(self._is_whole, "is whole")
 
-    def kill(self, *numbers: int) -> None:
-        """Kills brokers, without a farewell to clients and to other brokers."""
-        for number in numbers:
-            child = self._running.pop(number)
-            child.kill()
-            child.wait(timeout=STOP_S)
-
     def stop(self, *numbers: int) -> None:
         """Stops brokers as an administrator does: each hands over what it leads first."""
         for number in numbers:
             child = self._running.pop(number)
             end(process_id(child.pid) or ProcessId(child.pid, 0), STOP_S)
             child.wait(timeout=STOP_S)
-
-    def freeze(self, *numbers: int) -> None:
-        """They keep their connections, and answer nothing."""
-        for number in numbers:
-            self._running[number].send_signal(signal.SIGSTOP)
-
-    def thaw(self, *numbers: int) -> None:
-        for number in numbers:
-            self._running[number].send_signal(signal.SIGCONT)
 
     def leader(self, topic: str, partition: int) -> int:
         """The number of the broker that leads a partition; 0: there is none now, or no broker says so."""
