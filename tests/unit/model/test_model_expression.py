@@ -1,15 +1,11 @@
-"""Expressions: the same results as SQL, by the same kernels as pyarrow; and what has no value of a row is
-refused where it is written, with what to write instead."""
+"""Expressions: the same results as SQL, by the same kernels as pyarrow."""
 
 from __future__ import annotations
 
 import copy
 import datetime
-import decimal
 import math
-import operator
 import zoneinfo
-from collections.abc import Callable
 from typing import Any
 
 import duckdb
@@ -21,36 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import unistream as us
-from unistream.base.errors import ConfigError
-from unistream.operator.common import Projection, check_expressions
-
-NAN = math.nan
-AT = datetime.datetime.fromisoformat("1969-12-30 23:59:58.999")
-ROWS = pa.table(
-    {
-        "i": pa.array([7, -7, 0, None, 2**40], pa.int64()),
-        "j": pa.array([2, 2, -3, 5, None], pa.int64()),
-        "s": pa.array([7, -8, 0, None, 100], pa.int16()),
-        "u": pa.array([7, 8, 0, None, 100], pa.uint16()),
-        "f": pa.array([7.5, -7.5, NAN, None, 0.0], pa.float64()),
-        "g": pa.array([2.0, 2.0, 1.0, 3.0, -0.5], pa.float64()),
-        "d": pa.array([*map(decimal.Decimal, ("7.25", "-7.25", "0.00")), None, decimal.Decimal("9.99")]),
-        "e": pa.array([decimal.Decimal(x) for x in ("2.00", "2.00", "1.50", "3.00", "0.25")]),
-        "b": pa.array([True, False, None, True, False]),
-        "c": pa.array([True, None, None, False, False]),
-        "t": pa.array(["Straße", "élan", "", None, " x%y_z "]),
-        "w": pa.array(["a", "b", "c", "d", None]),
-        "ts": pa.array(
-            [AT, datetime.datetime.fromisoformat("2024-02-29 12:00"), AT, None, AT], pa.timestamp("us")
-        ),
-        "tz": pa.array([AT, AT, datetime.datetime.fromisoformat("2024-01-01"), AT, None], pa.timestamp("us")),
-        "day": pa.array([AT.date(), datetime.date(2024, 12, 30), None, AT.date(), datetime.date(1970, 1, 1)]),
-    }
-)
-c = us.col
-D = decimal.Decimal
-ANY: Any = c("a")
-ANY_I: Any = c("i")
+from tests.unit.model.expression_rows import ANY_I, NAN, ROWS, SIGNS, D, c
+from unistream.operator.common import Projection
 
 SAME_AS_SQL: dict[str, us.Expression] = {
     "i + j": c("i") + c("j"),
@@ -316,15 +284,6 @@ def test_a_float_next_to_integers_has_64_bits() -> None:
 
 
 INTS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-9, 9))
-SIGNS = {
-    "+": (operator.add, operator.add),
-    "-": (operator.sub, operator.sub),
-    "*": (operator.mul, operator.mul),
-    "//": (operator.floordiv, lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)),
-    "%": (operator.mod, lambda a, b: abs(a) % abs(b) * (-1 if a < 0 else 1)),
-    "<": (operator.lt, operator.lt),
-    "==": (operator.eq, operator.eq),
-}
 
 
 @pytest.mark.parametrize("sign", SIGNS)
@@ -361,155 +320,6 @@ def test_nothing_wraps_in_any_width(kind: pa.DataType, sign: str) -> None:
     rows = pa.table({"a": pa.array([top], kind)})
     with pytest.raises(pa.ArrowInvalid, match="overflow"):
         computed(SIGNS[sign][0](c("a"), c("a")), rows)
-
-
-REFUSED: list[tuple[Callable[[], object], str]] = [
-    (lambda: c("a") and c("b"), "& for `and`"),
-    (lambda: c("a") or c("b"), "| for `or`"),
-    (lambda: not c("a"), "~ for `not`"),
-    (lambda: 1 if c("a") > 3 else 2, "us.when"),
-    (lambda: 1 < c("a") < 3, r"\.between"),
-    (lambda: c("a") in [1, 2], r"\.isin\(\[1, 2\]\)"),
-    (lambda: c("a") in {1, 2}, r"\.isin"),
-    (lambda: {c("a"): 1}, r"\.isin"),
-    (lambda: operator.contains(ANY, 3), r"\.contains"),
-    (lambda: [*c("a")], r"\.substring"),
-    (lambda: c("a") == None, r"null in each row.*\.is_null\(\)"),  # noqa: E711
-    (lambda: c("a") + None, r"\.fill_null"),  # type: ignore[operator]
-    (lambda: c("a") == [1], r"\.isin"),
-    (lambda: c("a") > object(), "no value of a column"),  # type: ignore[operator]
-    (lambda: c("a") + 2**70, "no value of a column"),
-    (lambda: np.array([1]) + ANY, r"\.isin"),
-    (lambda: f"{c('a')}", "us.concat"),
-    (lambda: c("a").cast("integer"), "'integer' is no type"),
-    (lambda: c("a").cast(int), "<class 'int'> is no type"),
-    (lambda: c("a").isin("ab"), "several values"),
-    (lambda: c("a").isin([1, "x"]), "not values of one type"),
-    (lambda: c("a").floor_to("d"), "none of year, quarter"),  # type: ignore[arg-type]
-    (lambda: c("a").contains(3), "takes a text, not 3"),  # type: ignore[arg-type]
-    (lambda: c("a").substring(0, -1), "0 or more"),
-    (lambda: c(3), "name of a column"),  # type: ignore[arg-type]
-    (lambda: us.Expression("a"), "us.col"),
-    (us.concat, "at least one"),
-]
-
-
-@pytest.mark.parametrize(("write", "said"), REFUSED)
-def test_what_has_no_value_of_a_row_is_refused(write: Callable[[], object], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        write()
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("alias", "select\\(new_name="),
-        ("isNotNull", "is_valid"),
-        ("startswith", "starts_with"),
-        ("toUpper", "upper"),
-        ("str", "lower"),
-        ("mean", "window"),
-        ("frobnicate", "pyarrow.compute"),
-    ],
-)
-def test_an_attribute_of_others_names_ours(name: str, said: str) -> None:
-    with pytest.raises(AttributeError, match=said):
-        getattr(c("a"), name)
-
-
-@pytest.mark.parametrize(
-    ("expression", "said"),
-    [
-        (c("t") + "x", "us.concat"),
-        (c("t") * 2, "cast one"),
-        (c("b") + 1, "us.when"),
-        (c("b") / 2, r"b is bool, and no number: write us\.when"),
-        (c("d") * 2, "decimal.Decimal"),
-        (c("nobody") + 1, "there is no column 'nobody'"),
-        (c("i").lower(), "it is no text"),
-        (c("ts") > "2024-01-01", "with a datetime"),
-        (c("ts") > 5, "not with a number"),
-        (c("i").isin(["7"]), "cast one of them"),
-        (c("f").isin(["7"]), "cast one of them"),
-        (c("t").isin([7]), "cast one of them"),
-        (c("b").isin([1]), "no 'equal' of bool"),
-        (c("i").isin([True]), "no 'equal' of int64, bool"),
-        (c("ts").isin([5]), "not with a number"),
-        (~(c("i").isin(["7"]) | c("b")), "cast one of them"),
-        (c("i") == "7", "cast one of them"),
-        (c("t").year(), "cast it first"),
-        (us.concat(c("t"), c("i")), "'string'"),
-        (us.when(c("b"), 1).otherwise("x"), "of one type"),
-        (-c("u"), "no sign"),
-        (c("i") % c("t"), r"\(i % t\)"),
-    ],
-)
-def test_types_that_do_not_fit_are_said_with_a_remedy(expression: us.Expression, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        check_expressions(ROWS.schema, {"it": expression}, "select")
-
-
-NO_NUMBERS = {
-    "text": pa.string(),
-    "large text": pa.large_string(),
-    "text view": pa.string_view(),
-    "codes": pa.dictionary(pa.int32(), pa.string()),
-    "bytes": pa.binary(),
-    "bool": pa.bool_(),
-    "timestamp": pa.timestamp("ms", "UTC"),
-    "date": pa.date32(),
-    "time": pa.time64("us"),
-    "duration": pa.duration("ms"),
-    "list": pa.list_(pa.int64()),
-    "struct": pa.struct([("a", pa.int64())]),
-}
-ARITHMETIC = {
-    **{sign: SIGNS[sign][0] for sign in ("+", "-", "*", "//", "%")},
-    "/": operator.truediv,
-    "**": operator.pow,
-}
-OF_TIMES = {("duration", "*"), ("duration", "//")}
-
-
-@pytest.mark.parametrize("name", NO_NUMBERS)
-@pytest.mark.parametrize("sign", ARITHMETIC)
-def test_only_numbers_are_computed(sign: str, name: str) -> None:
-    """With a number on either side, and wherever it stands in an expression."""
-    schema = pa.schema([("x", NO_NUMBERS[name]), ("n", pa.int64())])
-    for number in (2, c("n")):
-        for made in (ARITHMETIC[sign](c("x"), number), ARITHMETIC[sign](number, c("x"))):
-            if (name, sign) in OF_TIMES and not (sign == "//" and str(made).endswith("x)")):
-                check_expressions(schema, {"it": made}, "select")
-                continue
-            with pytest.raises(ConfigError, match=r"it = .* cannot be computed: .*columns here: x "):
-                check_expressions(schema, {"it": made}, "select")
-
-
-@pytest.mark.parametrize(
-    "around",
-    [
-        pytest.param(lambda one: -one, id="a sign"),
-        pytest.param(lambda one: ~(one > 1), id="not"),
-        pytest.param(lambda one: one.round(1), id="round"),
-        pytest.param(lambda one: one.isin([1.0]), id="isin"),
-        pytest.param(lambda one: one.cast("string").lower().substring(1).contains("5"), id="texts"),
-        pytest.param(lambda one: c("f").coalesce(one), id="coalesce"),
-        pytest.param(lambda one: us.concat(c("t"), one.cast("string")), id="concat"),
-        pytest.param(lambda one: us.when(c("b"), one).otherwise(1.0), id="when"),
-        pytest.param(lambda one: us.when(one > 1, 1).otherwise(2), id="a condition"),
-        pytest.param(lambda one: us.when(c("b"), 1.0).otherwise(one), id="otherwise"),
-        pytest.param(lambda one: one.is_null(), id="is_null"),
-        pytest.param(lambda one: (one + 1) / 2, id="again"),
-        pytest.param(lambda one: one.cast("timestamp[s]").floor_to("day"), id="times"),
-    ],
-)
-@pytest.mark.parametrize("divided", [c("t") / 2, 2 / c("t"), c("t") ** 2, c("i") / "2"])
-def test_a_text_in_a_division_is_refused_inside_of_anything(
-    around: Callable[[us.Expression], us.Expression], divided: us.Expression
-) -> None:
-    with pytest.raises(ConfigError, match=r"is string, and no number: cast it first, \.cast\('float64'\)"):
-        check_expressions(ROWS.schema, {"it": around(divided)}, "select")
-    check_expressions(ROWS.schema, {"it": c("t").cast("float64") / 2}, "select")
 
 
 def test_it_travels_and_cannot_be_changed() -> None:
