@@ -85,7 +85,7 @@ class DurableJob:
             self._sealed = sealed
 
     def committing_staged(self, staged: Sequence[bytes]) -> None:
-        """As `committing`, of a job whose engine has left so much to commit."""
+        """Does what `committing` does, for a job whose engine has left so much to commit."""
         self.committing(Sealed(lineage=self._setup.lineage, staged=tuple(staged)))
 
     def reached(self, parallelism: Mapping[VertexId, int]) -> None:

@@ -72,15 +72,7 @@ class JobMaster:
     ) -> None:
         """`on_ended` is called last, on the job's thread; `finish_later`: see `DurableJob`."""
         self.setup = setup
-        self.journal = JobJournal(
-            setup.job,
-            setup.graph,
-            ports.catalogue,
-            services.clock,
-            restored=setup.restored,
-            own=setup.own_restore,
-            submitted_ms=setup.start.submitted_ms,
-        )
+        self.journal = _journal_of(setup, services, ports)
         self._machine = setup.machine
         self._services = services
         self._ports = ports
@@ -130,10 +122,13 @@ class JobMaster:
             services=services,
             cluster=ports.catalogue.cluster,
         )
-        self._conclusion = JobConclusion(
-            setup,
-            ports,
-            services.clock,
+        self._conclusion = self._create_conclusion()
+
+    def _create_conclusion(self) -> JobConclusion:
+        return JobConclusion(
+            self.setup,
+            self._ports,
+            self._services.clock,
             journal=self.journal,
             live=self.live,
             durable=self._durable,
@@ -350,3 +345,15 @@ class JobMaster:
 @dataclass(frozen=True, slots=True)
 class _Abandon:
     why: contract.SuspendRequested
+
+
+def _journal_of(setup: JobSetup, services: ClusterServices, ports: MasterPorts) -> JobJournal:
+    return JobJournal(
+        setup.job,
+        setup.graph,
+        ports.catalogue,
+        services.clock,
+        restored=setup.restored,
+        own=setup.own_restore,
+        submitted_ms=setup.start.submitted_ms,
+    )
