@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
 from unistream.model.expression import Expression, Operand, Truth, computed, literal
+from unistream.model.no_value import NoTruth
 
 __all__ = ["Expression", "When", "col", "concat", "lit", "when"]
 
@@ -55,9 +56,10 @@ def when(condition: Truth, value: Operand | None) -> When:
     return When(((condition, value),))
 
 
-@dataclass(frozen=True, slots=True)
-class When:
-    """A choice that `otherwise` ends; the first condition that is true has it, and null is not true.
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class When(NoTruth):
+    """A choice that `otherwise` ends; the first condition that is true has it, and null is not true. Before
+    its end it has no value to compute with.
 
     Values are computed for all rows, and then chosen: a division by zero fails also where it is not chosen.
     """
@@ -79,3 +81,12 @@ class When:
             arrow = pc.if_else(pc.coalesce(holds.arrow, pc.scalar(value=False)), taken.arrow, arrow)
             text = f".when({holds.text}, {taken.text}){text}"
         return computed(arrow, f"{text[1:]}.otherwise({chosen.text})", *parts)
+
+    def __str__(self) -> str:
+        return ".".join(f"when({one!s:.60}, {value!r:.60})" for one, value in self.cases)
+
+    def __repr__(self) -> str:
+        return f"<{self!s} without otherwise>"
+
+    def why_no_value(self, operator: str) -> str:
+        return "a choice has no value for the other rows before its end: write .otherwise(…), None is null"

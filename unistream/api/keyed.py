@@ -12,13 +12,14 @@ from unistream.api.columns import side_schemas
 from unistream.api.commit_group import CommitGroup
 from unistream.api.event_times import check_event_times
 from unistream.api.graph import GraphBuilder, Port
-from unistream.api.other_names import OF_A_KEYED_STREAM, OF_WINDOWS, no_such_method
+from unistream.api.other_names import OF_A_KEYED_STREAM, OF_WINDOWS, no_such_method, of_stream_operator
 from unistream.api.sinks import DataStreamSink
 from unistream.api.stream import KEY_COLUMN, DataStream, check_all_named, check_process
 from unistream.base.config import duration_text
 from unistream.base.errors import ConfigError
 from unistream.model.columns.given_schema import Returns, as_schema
 from unistream.model.graph import Ship
+from unistream.model.no_value import NoValue
 from unistream.model.state import MapStateDescriptor, StateOptions
 from unistream.operator.common import KeyRows, describe
 from unistream.operator.process import (
@@ -43,7 +44,7 @@ from unistream.port.sink import Sink
 from unistream.port.source import DEAD_LETTERS_TAG, check_tag
 
 
-class KeyedStream:
+class KeyedStream(NoValue):
     """Rows partitioned by key; state, timers and windows belong to a key.
 
     Attributes:
@@ -226,6 +227,9 @@ class KeyedStream:
         )
         return DataStream(self._builder, (Port(node.id),), schema)
 
+    def why_no_value(self, operator: str) -> str:
+        return of_stream_operator(operator)
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -295,7 +299,7 @@ class BroadcastConnectedStream:
         return DataStream(keyed._builder, (Port(node.id),), schema)._with_side_outputs(sides, side_outputs)
 
 
-class WindowedStream:
+class WindowedStream(NoValue):
     """A keyed stream in windows of event time."""
 
     def __init__(self, keyed: KeyedStream, windows: Windows, late_tag: str | None = None) -> None:
@@ -379,6 +383,9 @@ class WindowedStream:
         time = pa.timestamp("ms", tz="UTC")
         keys = len(self._keyed.key_columns)
         return pa.schema([*fields[:keys], (WINDOW_START, time), (WINDOW_END, time), *fields[keys:]])
+
+    def why_no_value(self, operator: str) -> str:
+        return of_stream_operator(operator)
 
     if not TYPE_CHECKING:
 

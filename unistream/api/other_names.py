@@ -139,6 +139,29 @@ OF_WINDOWS: Final = {
     "allowed_lateness": "side_output_late_data('late'), and a larger out-of-orderness of the watermarks",
 }
 
+_PARTS: Final = (
+    "write select('a') for columns, filter(us.col('n') > 3) for rows, us.col('a') in an expression, take(3) "
+    "for the first rows"
+)
+_EACH_ROW: Final = (
+    "write execute_and_collect() for the rows of a stream that ends, map(function) to call a function with "
+    "each row"
+)
+_OPERATORS: Final = {
+    **dict.fromkeys(("__getitem__", "__delitem__"), _PARTS),
+    "__setitem__": "write with_columns(double=us.col('n') * 2) for a column more",
+    **dict.fromkeys(("__iter__", "__next__", "__reversed__", "__contains__"), _EACH_ROW),
+    "__len__": f"{_EACH_ROW}; counts of an endless one are windows: {_WINDOW}",
+}
+
+
+def of_stream_operator(operator: str) -> str:
+    """What to write in place of an operator of Python, such as ``"__getitem__"``, next to a stream."""
+    return _OPERATORS.get(operator) or (
+        "it is a stream, and no value: what follows it is a method, such as union(other) or filter(…), and "
+        "what is computed of its columns, with_columns(double=us.col('n') * 2)"
+    )
+
 
 def no_such_method(what: str, owner: type, name: str, hints: Mapping[str, str]) -> NoReturn:
     """Raises AttributeError, which says what to write.

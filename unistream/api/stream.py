@@ -15,7 +15,7 @@ from unistream.api.described import is_described
 from unistream.api.functions import When
 from unistream.api.graph import GraphBuilder, Port, check_columns, check_names, check_timestamp_column
 from unistream.api.joins import join_schema
-from unistream.api.other_names import OF_A_STREAM, no_such_method
+from unistream.api.other_names import OF_A_STREAM, no_such_method, of_stream_operator
 from unistream.api.projection import shown_expression
 from unistream.api.results import ResultMethods
 from unistream.api.sinks import DataStreamSink, check_sends_dead_letters, check_sink, sink_used
@@ -26,6 +26,7 @@ from unistream.model.columns.given_schema import Returns, as_schema
 from unistream.model.expression import Expression, as_arrow, readable
 from unistream.model.graph import Ship
 from unistream.model.key_groups import key_groups
+from unistream.model.no_value import NoValue
 from unistream.model.stream_graph import StreamNode
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator import common
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 KEY_COLUMN = "key"
 
 
-class DataStream(ResultMethods):
+class DataStream(ResultMethods, NoValue):
     """Rows of one schema, with event times.
 
     Transformations return a new stream; settings (`uid`, `name`, `set_parallelism`, …) apply to the operator
@@ -160,6 +161,8 @@ class DataStream(ResultMethods):
         for name, column in columns.items():
             if isinstance(column, When):
                 raise ConfigError(f"{what}: {name}: end us.when(…) by .otherwise(…); None is null")
+            if isinstance(column, NoValue) and not isinstance(column, Expression):
+                raise ConfigError(f"{what}: {name} is {column!s:.200}: {column.why_no_value('')}")
             if not isinstance(column, str | Expression | pc.Expression):
                 raise ConfigError(f"{what}: {name} is {column!r:.200}; use us.col(...) or us.lit(...)")
             if not isinstance(column, str):
@@ -522,10 +525,17 @@ class DataStream(ResultMethods):
 
     # --- helpers ---------------------------------------------------------------------------------
 
+    def why_no_value(self, operator: str) -> str:
+        return of_stream_operator(operator)
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            no_such_method("a stream", type(self), name, OF_A_STREAM)
+            schema = self.__dict__.get("schema")
+            columns = (
+                {} if schema is None else dict.fromkeys(schema.names, f"us.col({name!r}) for the column")
+            )
+            no_such_method("a stream", type(self), name, {**columns, **OF_A_STREAM})
 
     def _then(
         self,

@@ -21,6 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
+from unistream.model import expression_remedies as remedies
+from unistream.model.no_value import NoValue
 
 TimeUnit: TypeAlias = Literal[
     "year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond"
@@ -60,28 +62,6 @@ _OPTIONS: Final = (
     (re.compile(r"\b(\w+)_checked\("), r"\1("),
     (re.compile(r"\s+"), " "),
 )
-_METHODS: Final = {
-    "alias": "name a column by its keyword: select(new_name=us.col('a'))",
-    "name": "name a column by its keyword: select(new_name=us.col('a'))",
-    "str": "the functions of texts are its own: us.col('a').lower()",
-    "dt": "the functions of times are its own: us.col('a').year()",
-    "apply": "a function of Python takes whole batches: map_batches(function)",
-    "map": "a function of Python takes whole batches: map_batches(function)",
-    "over": "what needs other rows is a window: key_by(…).window(…).aggregate(…)",
-    "otherwise": "choose values by us.when(condition, value).otherwise(other)",
-    "isna": "write .is_null()",
-    "isnull": "write .is_null()",
-    "notna": "write .is_valid()",
-    "notnull": "write .is_valid()",
-    "isnotnull": "write .is_valid()",
-    "is_not_null": "write .is_valid()",
-    "astype": "write .cast('int64')",
-    "rlike": "write .matches('a.*')",
-    **dict.fromkeys(
-        ("sum", "mean", "avg", "min", "max", "count"),
-        "what needs other rows is a window: key_by(…).window(…).aggregate(n=us.sum('a'))",
-    ),
-}
 
 
 class _NamesRemedy(type):
@@ -94,7 +74,7 @@ class _NamesRemedy(type):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Expression(metaclass=_NamesRemedy):
+class Expression(NoValue, metaclass=_NamesRemedy):
     """A value of each row, computed from its columns; what `us.col` and `us.lit` return.
 
     Operators take expressions and plain values on both sides, and are checked: a result that does not fit its
@@ -106,8 +86,9 @@ class Expression(metaclass=_NamesRemedy):
     - ``**`` is one of floats: ``2 ** 3`` is 8.0.
     - Null in gives null, but ``&``, ``|``, ``^`` and ``~`` are SQL's *and*, *or*, *xor* and *not*. NaN equals
       nothing, itself neither.
+    - ``divmod(n, 60)`` is the pair of ``n // 60`` and ``n % 60``; ``round(n, 2)`` is ``n.round(2)``.
     - Comparisons need brackets next to ``&`` and ``|``; `and`, `or`, `not`, `in`, `if` and ``1 < n < 3`` have
-      no value of a row, and are refused.
+      no value of a row, and are refused. So is each other operator, by what to write.
 
     Args:
         arrow: An expression of `pyarrow.compute`, for what has no method here:
@@ -177,7 +158,18 @@ class Expression(metaclass=_NamesRemedy):
     def __rmod__(self, other: Operand, /) -> Expression:
         return _both("%", pc.remainder_checked, other, self)
 
-    def __pow__(self, other: Operand, /) -> Expression:
+    def __divmod__(self, other: Operand, /) -> tuple[Expression, Expression]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Operand, /) -> tuple[Expression, Expression]:
+        return other // self, other % self
+
+    def __pow__(self, other: Operand, modulo: None = None, /) -> Expression:
+        if modulo is not None:
+            raise ConfigError(
+                f"pow({self.text}, {_name(other)}, {_name(modulo)}) has no meaning for rows: write "
+                f"({self.text} ** {_name(other)}) % {_name(modulo)}"
+            )
         return _both("**", _power, self, other)
 
     def __rpow__(self, other: Operand, /) -> Expression:
@@ -191,6 +183,9 @@ class Expression(metaclass=_NamesRemedy):
 
     def __abs__(self) -> Expression:
         return self._called("abs", pc.abs_checked)
+
+    def __round__(self, digits: int = 0, /) -> Expression:
+        return self.round(digits)
 
     def abs(self) -> Expression:
         """The number without its sign; the smallest integer of its type fails, as there is none."""
@@ -249,8 +244,14 @@ class Expression(metaclass=_NamesRemedy):
     def isin(self, values: Collection[object]) -> Expression:
         """True where the value equals one of these, false where it does not; so -0.0 is one of [0.0], and NaN
         of none. As in Python, null is one of them if None is among them, and is not otherwise."""
-        if isinstance(values, str | bytes) or not isinstance(values, Collection | pa.Array):
+        is_one = isinstance(values, str | bytes | NoValue)
+        if is_one or not isinstance(values, Collection | pa.Array):
             raise ConfigError(f"isin takes several values, such as [1, 2], not {_shown(values)}")
+        if any(isinstance(one, NoValue | pc.Expression) for one in values):
+            raise ConfigError(
+                "isin takes plain values; another column is compared: (us.col('a') == us.col('b')) | "
+                "(us.col('a') == us.col('c'))"
+            )
         try:
             among = values if isinstance(values, pa.Array) else pa.array(list(values))
             found = self._is_null_or_none_of(among) if among.type == pa.null() else self._is_one_of(among)
@@ -425,14 +426,24 @@ class Expression(metaclass=_NamesRemedy):
             "us.concat(us.col('a'), '-', us.col('b')); str(…) is its name"
         )
 
-    __array_ufunc__ = None  # numpy leaves operators to this class
+    def why_no_value(self, operator: str) -> str:
+        return remedies.of_operator(operator)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **_: object) -> Any:
+        """Numpy's numbers have the operators of Python; its functions have none of rows."""
+        function = remedies.OF_NUMPY.get(ufunc.__name__)
+        if function is None or method != "__call__":
+            raise ConfigError(remedies.of_numpy(ufunc.__name__))
+        one, other = (value[()] if getattr(value, "ndim", 1) == 0 else value for value in inputs)
+        return function(_operand(one), other)
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             known = [one for one in dir(type(self)) if not one.startswith("_")]
             close = difflib.get_close_matches(_plain(name), known, n=1)
-            hint = _METHODS.get(_plain(name)) or _METHODS.get(name) or (f"write .{close[0]}" if close else "")
+            known_hint = remedies.METHODS.get(_plain(name)) or remedies.METHODS.get(name)
+            hint = known_hint or (f"write .{close[0]}" if close else "")
             raise AttributeError(
                 f"an expression has no {name!r}: {hint or 'take a function of pyarrow.compute'}"
                 + ("" if hint else ", as in us.Expression(pc.sqrt(us.col('a').arrow))")
@@ -471,6 +482,8 @@ def literal(value: Any) -> Expression:
     one of 64 bits: pyarrow takes 32 for one that fits them."""
     if isinstance(value, Expression | pc.Expression):
         return value if isinstance(value, Expression) else Expression(value)
+    if isinstance(value, NoValue):
+        value.refuse_value()
     try:
         made = pc.scalar(value)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -603,7 +616,7 @@ def _both(sign: str, function: Callable[[Any, Any], Any], left: Any, right: Any)
 
 
 def _operand(value: Any) -> Expression:
-    if isinstance(value, Sized) and not isinstance(value, str | bytes | Expression | pa.Scalar):
+    if isinstance(value, Sized) and not isinstance(value, str | bytes | NoValue | pa.Scalar):
         raise ConfigError(
             f"{_shown(value)} is not one value next to an expression: write .isin([…]) for one of several"
         )

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
 from unistream.model.columns.column_names import refused_keys
+from unistream.model.no_value import NoValue
 from unistream.operator.window.exact import Spec, as_floats, exact_groups, fitting, rule_type
 from unistream.port.sorting import Starts
 
@@ -45,8 +46,9 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
-    """An aggregate of one column; `column` is None only for the count of rows."""
+class Aggregate(NoValue):
+    """An aggregate of one column; `column` is None only for the count of rows. It has a value behind its
+    windows alone, so that nothing is computed of it."""
 
     kind: Kind
     column: str | None = None
@@ -61,6 +63,24 @@ class Aggregate:
 
     def __str__(self) -> str:
         return f"{self.kind.value}({'*' if self.column is None else self.column})"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Aggregate):
+            return (self.kind, self.column) == (other.kind, other.column)
+        raise ConfigError(f"({self} == {other!r:.200}): {self.why_no_value('__eq__')}")
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.column))
+
+    def __bool__(self) -> bool:
+        raise ConfigError(f"{self} as true or false: {self.why_no_value('__bool__')}")
+
+    def why_no_value(self, operator: str) -> str:
+        return (
+            "an aggregate is a column behind windows: name it there and go on with the name, "
+            f"….aggregate(n=us.{self if self.column is None else f'{self.kind.value}({self.column!r})'})"
+            ".filter(us.col('n') > 3).with_columns(double=us.col('n') * 2)"
+        )
 
 
 def count(column: str | None = None) -> Aggregate:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from unistream.base.config import DurationLike, duration_ms
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
+from unistream.model.no_value import NoValue
 
 _LENGTH_MS_MAX: Final = 2**62  # of a size or an offset: 146 million years
 
@@ -28,7 +29,7 @@ Ends = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Windows:
+class Windows(NoValue):
     """Windows of `size_ms` that start every `slide_ms`, shifted by `offset_ms` from the epoch."""
 
     size_ms: int
@@ -44,6 +45,9 @@ class Windows:
             raise ConfigError(
                 "the slide of windows must not exceed their size: rows between them would be lost "
             )
+
+    def why_no_value(self, operator: str) -> str:
+        return "windows have no value of a row: they are what window takes, key_by('shop').window(…)"
 
     @property
     def pane_ms(self) -> int:
