@@ -162,7 +162,7 @@ class Expression(NoValue, metaclass=_NamesRemedy):
         return self // other, self % other
 
     def __rdivmod__(self, other: Operand, /) -> tuple[Expression, Expression]:
-        return other // self, other % self
+        return divmod(_operand(other), self)
 
     def __pow__(self, other: Operand, modulo: None = None, /) -> Expression:
         if modulo is not None:

@@ -41,6 +41,18 @@ OTHERS: dict[str, tuple[Any, str]] = {
         "execute_and_collect|union|us.col|with_columns",
     ),
 }
+
+
+def increased(x: Any) -> Any:
+    x += 1
+    return x
+
+
+def divided(x: Any) -> Any:
+    a, b = x
+    return a, b
+
+
 OF_ROWS: dict[str, Callable[[Any], Any]] = {
     "x + 1": lambda x: x + 1,
     "1 + x": lambda x: 1 + x,
@@ -75,7 +87,7 @@ OF_ROWS: dict[str, Callable[[Any], Any]] = {
     "x <= 1": lambda x: x <= 1,
     "x > 1": lambda x: x > 1,
     "x >= 1": lambda x: x >= 1,
-    "x += 1": lambda x: operator.iadd(x, 1),
+    "x += 1": increased,
     "sum([x, x])": lambda x: sum([x, x]),
     "numpy's 2.0 * x": lambda x: np.float64(2) * x,
     "numpy's 2 > x": lambda x: np.int32(2) > x,
@@ -94,7 +106,7 @@ PARTS: dict[str, Callable[[Any], Any]] = {
     "del x[0]": lambda x: operator.delitem(x, 0),
     "len(x)": len,
     "list(x)": list,
-    "a, b = x": lambda x: operator.call(lambda a, b: (a, b), *x),
+    "a, b = x": divided,
     "next(x)": next,
     "reversed(x)": reversed,
     "1 in x": lambda x: 1 in x,

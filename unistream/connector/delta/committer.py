@@ -179,8 +179,10 @@ class DeltaCommitter(common.TargetCommitter[DeltaSinkTable, DeltaCommittable]):
         return self._table
 
     def _check(self, seen: DeltaSinkTable, todo: Parts) -> None:
-        schema = common_schema(self._uri, [one for part in todo for one in part.staged])
-        check_fits(seen.shape, schema, self._partition_by)  # deltalake does not check either
+        staged = [one for part in todo for one in part.staged]
+        schema = common_schema(self._uri, staged)
+        replaces = any(not one.goes_in_whole for one in staged)
+        check_fits(seen.shape, schema, self._partition_by, replaces_rows=replaces)  # deltalake does not check
         self._check_staged(files_of(todo))
 
     def _has_moved(self, seen: DeltaSinkTable) -> bool:

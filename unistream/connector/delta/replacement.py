@@ -28,7 +28,6 @@ from unistream.base.errors import ConfigError, OutcomeUnknown, UserCodeError
 from unistream.connector.delta.access import brief, failed
 from unistream.connector.delta.compaction_watch import SEALED
 from unistream.connector.delta.schema import (
-    TableShape,
     changed_in_partitions,
     check_fits,
     check_rewritable,
@@ -36,7 +35,7 @@ from unistream.connector.delta.schema import (
 )
 from unistream.connector.delta.source_log import TableLog
 from unistream.connector.delta.source_storage import table_files
-from unistream.connector.delta.table import sync_version
+from unistream.connector.delta.table import shape_of, sync_version
 from unistream.model.columns.event_time import event_times
 from unistream.model.time_range import TimeRange
 from unistream.port.replacement import NewRows, RangeChanged, Replacement, TargetState
@@ -224,14 +223,8 @@ class DeltaRange:
 
     def _check_fits(self, schema: pa.Schema, table: DeltaTable) -> None:
         """Checks that rows of this schema can be stored in the table. Raises ConfigError: they cannot."""
-        metadata = table.metadata()
-        shape = TableShape(
-            table=self._uri,
-            schema=pa.schema(table.schema().to_arrow()),
-            partition_by=list(metadata.partition_columns),
-            configuration=dict(metadata.configuration),
-        )
-        check_fits(shape, stored_schema(schema, self._partition_by), self._partition_by)
+        stored = stored_schema(schema, self._partition_by)
+        check_fits(shape_of(self._uri, table), stored, self._partition_by, replaces_rows=True)
 
     def _open(self) -> DeltaTable:
         with self._reading():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
 from unistream.connector.common import NULL_PARTITION
+from unistream.connector.delta.writer_features import check_writable
 
 _STORED: Final = {
     pa.uint8(): pa.int16(),
@@ -142,16 +143,26 @@ def check_rewritable(where: str, schema: pa.Schema, partition_by: Sequence[str])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShape:
-    """What a table requires of added files. `configuration`: its properties."""
+    """What a table requires of added files.
+
+    Attributes:
+        configuration: Its properties.
+        features: Those that writers have to know.
+        rules: See `column_rules`.
+    """
 
     table: str
     schema: pa.Schema
     partition_by: Sequence[str]
     configuration: Mapping[str, str | None]
+    features: Collection[str]
+    rules: Mapping[str, str]
 
 
-def check_fits(shape: TableShape, wanted: pa.Schema, partition_by: Sequence[str]) -> None:
-    """Raises ConfigError unless rows of `wanted` (a stored schema) can be appended to the table. Additional
+def check_fits(
+    shape: TableShape, wanted: pa.Schema, partition_by: Sequence[str], *, replaces_rows: bool
+) -> None:
+    """Raises ConfigError unless rows of `wanted` (a stored schema) can be written to the table. Additional
     columns of the table must be nullable; they are null in the new rows."""
     table, found = shape.table, shape.schema
     for field in wanted:
@@ -179,17 +190,7 @@ def check_fits(shape: TableShape, wanted: pa.Schema, partition_by: Sequence[str]
             f"table {table} is partitioned by {_names(shape.partition_by)}, "
             f"the sink by {_names(partition_by)}"
         )
-    _check_configuration(table, shape.configuration)
-
-
-def _check_configuration(table: str, configuration: Mapping[str, str | None]) -> None:
-    """Rejects rules for added files that this sink does not follow."""
-    mapping = configuration.get("delta.columnMapping.mode") or "none"
-    if mapping != "none":
-        raise ConfigError(f"table {table} uses column mapping ({mapping}), which this sink does not write")
-    for key in configuration:
-        if key.startswith("delta.constraints."):
-            raise ConfigError(f"table {table} has a constraint ({key}), which this sink does not check")
+    check_writable(table, shape.features, shape.configuration, shape.rules, replaces_rows=replaces_rows)
 
 
 def _same(found: pa.DataType, wanted: pa.DataType) -> bool:

@@ -141,7 +141,7 @@ class DeltaSink(common.KeyedSink):
         if self.replaces_rows:
             check_rewritable(f"table {self._table_uri}", stored, self._partition_by)
         if table is not None:
-            check_fits(table.shape, stored, self._partition_by)
+            check_fits(table.shape, stored, self._partition_by, replaces_rows=self.replaces_rows)
 
     @property
     def replaces_rows(self) -> bool:

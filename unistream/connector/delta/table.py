@@ -46,6 +46,7 @@ from unistream.connector.delta.source_storage import table_files
 from unistream.connector.delta.source_table import DeltaSourceTable, logged_value
 from unistream.connector.delta.stage import DeltaFile
 from unistream.connector.delta.upsert import predicate, quoted
+from unistream.connector.delta.writer_features import column_rules
 
 CHECKPOINT_KEY = "unistream.checkpoint-id"
 LINEAGE_KEY = "unistream.lineage"
@@ -56,6 +57,7 @@ NEAR = 10  # versions in which the last commit is most likely
 LOOK_BACK = 1000  # versions in which it is looked for
 _REFUSAL: Final = re.compile("Unsupported|does not support|append-only")
 """The text of a commit that fails as one that has met a conflict does, and would do so for ever."""
+_IDENTITY_VERSION: Final = 6  # of writers, before features had names: deltalake commits nothing there
 _UNQUOTED: Final = "/!$&'()+,-.:;=@_~"  # besides letters and digits
 
 
@@ -164,13 +166,7 @@ class DeltaSinkTable:
 
     @property
     def shape(self) -> TableShape:
-        metadata = self._table.metadata()
-        return TableShape(
-            table=self._uri,
-            schema=pa.schema(self._table.schema().to_arrow()),
-            partition_by=list(metadata.partition_columns),
-            configuration=dict(metadata.configuration),
-        )
+        return shape_of(self._uri, self._table)
 
     def transaction_version(self, app_id: str) -> int | None:
         """The last version committed under `app_id` in this snapshot."""
@@ -399,6 +395,20 @@ class DeltaSinkTable:
                 durable_files.sync(path)
         except OSError as error:
             raise Unreachable(f"table {self._uri}: version {version} is not durable: {error}") from error
+
+
+def shape_of(uri: str, table: DeltaTable) -> TableShape:
+    """What a loaded table requires of added files."""
+    metadata, schema, protocol = table.metadata(), table.schema(), table.protocol()
+    named = ["identityColumns"] if protocol.min_writer_version == _IDENTITY_VERSION else []
+    return TableShape(
+        table=uri,
+        schema=pa.schema(schema.to_arrow()),
+        partition_by=list(metadata.partition_columns),
+        configuration=dict(metadata.configuration),
+        features=protocol.writer_features or named,
+        rules=column_rules(schema.fields),
+    )
 
 
 def sync_version(uri: str, version: int) -> None:

@@ -93,9 +93,11 @@ def test_column_mapping_is_refused() -> None:
         schema=pa.schema([("a", pa.int64())]),
         partition_by=(),
         configuration={"delta.columnMapping.mode": "name"},
+        features=(),
+        rules={},
     )
     with pytest.raises(ConfigError, match="column mapping"):
-        check_fits(shape, shape.schema, ())
+        check_fits(shape, shape.schema, (), replaces_rows=False)
 
 
 def test_the_inside_of_a_list_may_have_any_name() -> None:
@@ -105,10 +107,20 @@ def test_the_inside_of_a_list_may_have_any_name() -> None:
     wanted = pa.schema(
         [("l", pa.list_(pa.field("element", pa.struct([("m", pa.map_(pa.string(), pa.int64()))]))))]
     )
-    check_fits(TableShape(table="t", schema=found, partition_by=(), configuration={}), wanted, ())
+    check_fits(
+        TableShape(table="t", schema=found, partition_by=(), configuration={}),
+        wanted,
+        (),
+        replaces_rows=False,
+    )
     other = pa.schema([("l", pa.list_(pa.field("element", pa.struct([("other", pa.int64())]))))])
     with pytest.raises(ConfigError, match="column 'l'"):
-        check_fits(TableShape(table="t", schema=found, partition_by=(), configuration={}), other, ())
+        check_fits(
+            TableShape(table="t", schema=found, partition_by=(), configuration={}),
+            other,
+            (),
+            replaces_rows=False,
+        )
 
 
 @pytest.mark.parametrize(

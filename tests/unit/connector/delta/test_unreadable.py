@@ -122,12 +122,13 @@ def test_a_store_for_which_nobody_has_a_key_says_where_it_is_given() -> None:
 def test_a_table_that_may_not_be_written_refuses_the_first_commit(
     tmp_path: Path, feature: str, options: dict[str, Any]
 ) -> None:
-    """deltalake reports it as it reports a conflict, after which a commit is tried again."""
+    """Also if it got the feature when the job was running: deltalake reports that as it reports a conflict,
+    after which a commit is tried again."""
     table = made(tmp_path / "t")
     needing([], [feature])(table)
     with (
         SinkRun(DeltaSink(str(table), on_foreign="append", **options)) as run,
-        pytest.raises(ConfigError, match="refuses the commit: Unsupported table features required: "),
+        pytest.raises(ConfigError, match=f"has the feature {feature}, which this sink does not keep"),
     ):
         run.commit(1, pa.record_batch({"id": [2]}))
 
@@ -138,7 +139,7 @@ def test_rows_of_a_table_for_additions_only_are_not_replaced(tmp_path: Path) -> 
     sink = DeltaSink(str(table), on_foreign="append", mode="overwrite-partitions")
     with (
         SinkRun(sink, checkpointing=False) as run,
-        pytest.raises(ConfigError, match=r"refuses the commit: .*append-only"),
+        pytest.raises(ConfigError, match="takes rows only"),
     ):
         run.commit(1, pa.record_batch({"id": [2]}))
 
