@@ -9,6 +9,7 @@ year(at), month(at), day(at), hour(at)      Spark's spellings `years(at)`, … m
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -189,7 +190,7 @@ class Partitioner:
             yield (None,) * len(self._steps), records
             return
         for row, rows in by_values(records, columns):
-            values = iter([column[row].as_py() for column in columns])
+            values = iter([_key_value(column[row].as_py()) for column in columns])
             yield tuple(None if step is None else next(values) for step in self._steps), rows
 
     def folder(self, key: Key) -> str:
@@ -206,6 +207,32 @@ class Partitioner:
             None if value is None else to_bytes(kind, value)
             for kind, value in zip(types_of(self._spec, self._schema), key, strict=True)
         )
+
+
+class _MinusZero(float):
+    """As a key: Python's -0.0 equals 0.0, so that rows of both would come to a partition of the first one;
+    readers that look for 0.0, such as Spark, pass a partition of -0.0."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _MinusZero)
+
+    def __hash__(self) -> int:
+        return hash("-0.0")
+
+
+def _key_value(value: Any) -> Any:
+    """The value such that keys are equal if they are of one partition.
+
+    >>> {(_key_value(one),) for one in (0.0, -0.0, 0, -0.0, math.nan, float("nan"))} == {
+    ...     (0.0,), (_MinusZero(-0.0),), (math.nan,)
+    ... }
+    True
+    """
+    if not isinstance(value, float):
+        return value
+    if math.isnan(value):
+        return math.nan
+    return _MinusZero(value) if value == 0 and math.copysign(1, value) < 0 else value
 
 
 def types_of(spec: PartitionSpec, schema: Schema) -> list[IcebergType]:

@@ -6,8 +6,10 @@ redistributed by their mode, as in Flink. What does not fit is refused by name, 
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -30,6 +32,9 @@ from unistream.model.snapshot import (
     TaskRestore,
     VertexSnapshot,
 )
+
+_OF_NO_UID: Final = re.compile(r"-committer-\d+$")
+"""The uid that the committer of a sink without a uid is given, by its place in the pipeline."""
 
 
 def assign_state(
@@ -93,8 +98,7 @@ def _check_all_wanted(manifest: Manifest, graph: JobGraph, directory: str) -> No
             if uid not in wanted and any(_is_stateful(handle) for handle in _handles(uid, vertex)):
                 raise ConfigError(
                     f"{directory} has state of operator uid {uid!r} (in {vertex.name!r}), which the job "
-                    "does not have; give the operator that uid, or allow non-restored "
-                    "state (--allow-non-restored-state)"
+                    f"does not have; {_remedy(uid, directory)}"
                 )
             if uid not in wanted and vertex.finished_subtasks:
                 raise ConfigError(
@@ -103,6 +107,18 @@ def _check_all_wanted(manifest: Manifest, graph: JobGraph, directory: str) -> No
                     "second time; give the operator that uid, or allow non-restored "
                     "state (--allow-non-restored-state)"
                 )
+
+
+def _remedy(uid: OperatorUid, directory: str) -> str:
+    """A committer has the uid of its sink with a suffix; one of a sink without a uid has one that nobody can
+    give it."""
+    if _OF_NO_UID.search(uid):
+        return (
+            "it is of a sink that had no uid, at another place of the pipeline: commit what it has by "
+            f"'unistream savepoint finalize {directory}', then allow non-restored state "
+            "(--allow-non-restored-state)"
+        )
+    return "give the operator that uid, or allow non-restored state (--allow-non-restored-state)"
 
 
 def _check_offloaded(known: Mapping[OperatorUid, VertexSnapshot], graph: JobGraph, directory: str) -> None:

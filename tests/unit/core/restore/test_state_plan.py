@@ -592,6 +592,25 @@ def shipped(ship: Ship, parallelism: int) -> JobGraph:
     return structs.replace(job, vertices=vertices, edges=edges)
 
 
+@pytest.mark.parametrize(
+    ("uid", "remedy"),
+    [
+        pytest.param("counts", "give the operator that uid", id="an operator"),
+        pytest.param("rows-0", "give the operator that uid", id="a source that had no uid"),
+        pytest.param("lake-committer", "give the operator that uid", id="the committer of a sink"),
+        pytest.param(
+            "delta-committer-2",
+            "it is of a sink that had no uid, .* 'unistream savepoint finalize sp', then allow non-restored",
+            id="the committer of a sink that had no uid, which nobody can give that",
+        ),
+    ],
+)
+def test_what_is_refused_says_a_way_that_there_is(uid: str, remedy: str) -> None:
+    with pytest.raises(ConfigError, match=f"has state of operator uid '{uid}' .*{remedy}"):
+        assign_state(manifest("a", uid), "sp", graph("a"), allow_non_restored=False)
+    assert assign_state(manifest("a", uid), "sp", graph("a"), allow_non_restored=True)
+
+
 @pytest.mark.parametrize("allow", [False, True], ids=["by default", "non-restored state allowed"])
 @pytest.mark.parametrize("parallelism", [1, 2])
 @pytest.mark.parametrize("edge", ["a-b", "gone"])
