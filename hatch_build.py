@@ -24,10 +24,11 @@ class MachineCode(BuildHookInterface):  # type: ignore[misc, type-arg]
         if version == EDITABLE:
             return
         self._folder = tempfile.mkdtemp()
+        # An isolated build of pip has its libraries by the path of this process, and not in its environment.
         subprocess.run(
             [sys.executable, "-m", "unistream.connector.common.machine_code", self._folder],
             cwd=self.root,
-            env={**os.environ, "PYTHONPATH": self.root},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([self.root, *filter(None, sys.path)])},
             check=True,
         )
         build_data["force_include"][self._folder] = "unistream/_loops"

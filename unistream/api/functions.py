@@ -89,4 +89,5 @@ class When(NoTruth):
         return f"<{self!s} without otherwise>"
 
     def why_no_value(self, operator: str) -> str:
+        """See `unistream.model.no_value`."""
         return "a choice has no value for the other rows before its end: write .otherwise(…), None is null"

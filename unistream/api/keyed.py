@@ -228,6 +228,7 @@ class KeyedStream(NoValue):
         return DataStream(self._builder, (Port(node.id),), schema)
 
     def why_no_value(self, operator: str) -> str:
+        """See `unistream.model.no_value`."""
         return of_stream_operator(operator)
 
     if not TYPE_CHECKING:
@@ -385,6 +386,7 @@ class WindowedStream(NoValue):
         return pa.schema([*fields[:keys], (WINDOW_START, time), (WINDOW_END, time), *fields[keys:]])
 
     def why_no_value(self, operator: str) -> str:
+        """See `unistream.model.no_value`."""
         return of_stream_operator(operator)
 
     if not TYPE_CHECKING:

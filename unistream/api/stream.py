@@ -526,6 +526,7 @@ class DataStream(ResultMethods, NoValue):
     # --- helpers ---------------------------------------------------------------------------------
 
     def why_no_value(self, operator: str) -> str:
+        """See `unistream.model.no_value`."""
         return of_stream_operator(operator)
 
     if not TYPE_CHECKING:

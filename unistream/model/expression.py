@@ -427,6 +427,7 @@ class Expression(NoValue, metaclass=_NamesRemedy):
         )
 
     def why_no_value(self, operator: str) -> str:
+        """See `unistream.model.no_value`."""
         return remedies.of_operator(operator)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **_: object) -> Any:

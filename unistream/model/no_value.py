@@ -8,6 +8,7 @@ Type checkers do not see the methods, so that they go on to report such a line.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -61,10 +62,10 @@ class NoValue:
 
     __array_ufunc__: Any = None  # numpy leaves operators to this class
 
+    @abstractmethod
     def why_no_value(self, operator: str) -> str:
         """What to write instead of it next to `operator`, such as ``"__add__"``; "": where one value is
         wanted."""
-        raise NotImplementedError
 
     def refuse_value(self) -> NoReturn:
         """Raises ConfigError: it was given where a value is wanted."""

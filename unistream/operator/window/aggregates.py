@@ -76,6 +76,7 @@ class Aggregate(NoValue):
         raise ConfigError(f"{self} as true or false: {self.why_no_value('__bool__')}")
 
     def why_no_value(self, operator: str) -> str:
+        """See `unistream.model.no_value`."""
         return (
             "an aggregate is a column behind windows: name it there and go on with the name, "
             f"….aggregate(n=us.{self if self.column is None else f'{self.kind.value}({self.column!r})'})"

@@ -47,6 +47,7 @@ class Windows(NoValue):
             )
 
     def why_no_value(self, operator: str) -> str:
+        """See `unistream.model.no_value`."""
         return "windows have no value of a row: they are what window takes, key_by('shop').window(…)"
 
     @property
