@@ -210,8 +210,8 @@ class Partitioner:
 
 
 class _MinusZero(float):
-    """The key of a partition of -0.0. Python's equals 0.0, so that rows of both would come to that of the first
-    one; readers that look for 0.0, such as Spark, pass a partition of -0.0."""
+    """The key of a partition of -0.0. Python's equals 0.0, so that rows of both would come to that of the
+    first one; readers that look for 0.0, such as Spark, pass a partition of -0.0."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _MinusZero)
