@@ -107,20 +107,11 @@ def test_the_inside_of_a_list_may_have_any_name() -> None:
     wanted = pa.schema(
         [("l", pa.list_(pa.field("element", pa.struct([("m", pa.map_(pa.string(), pa.int64()))]))))]
     )
-    check_fits(
-        TableShape(table="t", schema=found, partition_by=(), configuration={}),
-        wanted,
-        (),
-        replaces_rows=False,
-    )
+    shape = TableShape(table="t", schema=found, partition_by=(), configuration={}, features=(), rules={})
+    check_fits(shape, wanted, (), replaces_rows=False)
     other = pa.schema([("l", pa.list_(pa.field("element", pa.struct([("other", pa.int64())]))))])
     with pytest.raises(ConfigError, match="column 'l'"):
-        check_fits(
-            TableShape(table="t", schema=found, partition_by=(), configuration={}),
-            other,
-            (),
-            replaces_rows=False,
-        )
+        check_fits(shape, other, (), replaces_rows=False)
 
 
 @pytest.mark.parametrize(
