@@ -55,7 +55,7 @@ def _field(name: str, kind: object, metadata: dict[str, object] | None) -> dict[
     return {"name": name, "type": kind, "nullable": True, "metadata": names | (metadata or {})}
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[list[str], dict[str, str], dict[str, Any], str]] = {
     "column mapping": (["columnMapping"], {"delta.columnMapping.mode": "name"}, {}, r"column mapping \(name"),
     "a constraint": (["checkConstraints"], {"delta.constraints.pos": "a > 0"}, {}, r"a constraint \(pos\)"),
     "a generated column": (
