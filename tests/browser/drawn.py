@@ -21,6 +21,7 @@ import httpx
 import msgspec
 
 from tests.asking import as_owner
+from tests.browser.drawn_hosts import beyond_loopback, disks
 from tests.browser.incidents import running_well
 from tests.eventually import WAIT_S
 from tests.unit.master.described import operation_of
@@ -51,7 +52,10 @@ TABS: Final = (
     *("graph", "timeline", "checkpoints", "state", "commits", "dead-letters", "exceptions", "log", "plan"),
     "configuration",
 )
-PAGES: Final = ("overview", "workers", "cluster", "history", "procedures", "explain", "simulation", "tokens")
+PAGES: Final = (
+    *("overview", "workers", "cluster", "history", "procedures", "explain", "simulation", "tokens"),
+    *("audit", "hosts", "certificates"),
+)
 CHANGING: Final = (
     "overview",
     "graph",
@@ -63,6 +67,9 @@ CHANGING: Final = (
     "history",
     "procedures",
     "tokens",
+    "audit",
+    "hosts",
+    "certificates",
 )
 ODD: Final = (
     "a name with <b>markup</b> & more",
@@ -123,6 +130,8 @@ class Drawn:
         overview["version"] = __version__
         self.now_ms: int = overview["now_ms"]
         self._info(self.here)["exceptions"] = [self._failure()]
+        self.here |= typed(beyond_loopback(self.now_ms, self.job))
+        self._body(self.here, "/unistream/cluster")["disks"] = disks()
 
     def _failure(self) -> Json:
         vertex = self._info(self.here)["subtasks"][0]
@@ -173,6 +182,10 @@ class Drawn:
         body("/unistream/history").update(jobs=[], next=None)
         body("/unistream/procedures").update(procedures=[])
         body("/unistream/tokens").update(tokens=[])
+        body("/unistream/audit").update(entries=[])
+        body("/unistream/certificates").update(
+            authorities=[], rest=None, encrypts_workers=False, processes=[]
+        )
         checkpoints = body(f"/unistream/jobs/{self.job}/checkpoints")
         checkpoints.update(latest=[], latest_completed=None, completed=0)
         timeline = body(f"/unistream/jobs/{self.job}/timeline")
@@ -218,6 +231,15 @@ class Drawn:
         tokens[:] = [
             {**one, "id": f"{number:012x}", "name": f"{number} {ODD[number % 5]}"[:100]}
             for number, one in enumerate(tokens * 20)
+        ]
+        issued = self._body(answers, "/unistream/certificates")["processes"]
+        issued[:] = [
+            {**issued[number % 3], "name": f"{number} {ODD[number % 5]}"[:100]} for number in range(60)
+        ]
+        entries = self._body(answers, "/unistream/audit")["entries"]
+        entries[:] = [
+            {**entries[number % len(entries)], "name": f"{number} {ODD[number % 5]}"[:100]}
+            for number in range(80)
         ]
         history = self._body(answers, "/unistream/history")
         history["jobs"] = [self._odd(line, number)["summary"] for number in range(60)]

@@ -24,6 +24,8 @@ const PAGES = [
   "/simulation",
   "/tokens",
   "/audit",
+  "/hosts",
+  "/certificates",
 ];
 
 export async function byEverybody(ui, { job }) {

@@ -19,6 +19,7 @@ import { GraphTab } from "./pages/job/GraphTab";
 import { JobPage } from "./pages/job/JobPage";
 import { LEVELS, type Level } from "./model/log";
 import { type AuditView, auditViewOf } from "./model/audit";
+import { namedViewOf } from "./model/certificates";
 import { type HistoryView, historyViewOf } from "./model/history";
 import { clusterViewOf } from "./pages/cluster/view";
 import { simulationViewOf } from "./pages/simulation/view";
@@ -88,6 +89,20 @@ const audit = createRoute({
   component: lazyRouteComponent(() => import("./pages/audit/AuditPage"), "AuditPage"),
   validateSearch: (search: { readonly [name in keyof AuditView]?: unknown } & SearchSchemaInput) =>
     auditViewOf(search),
+});
+
+const hosts = createRoute({
+  getParentRoute: () => root,
+  path: "/hosts",
+  component: lazyRouteComponent(() => import("./pages/hosts/HostsPage"), "HostsPage"),
+  validateSearch: (search: { readonly q?: unknown } & SearchSchemaInput) => namedViewOf(search),
+});
+
+const certificates = createRoute({
+  getParentRoute: () => root,
+  path: "/certificates",
+  component: lazyRouteComponent(() => import("./pages/certificates/CertificatesPage"), "CertificatesPage"),
+  validateSearch: (search: { readonly q?: unknown } & SearchSchemaInput) => namedViewOf(search),
 });
 
 const explain = createRoute({
@@ -181,6 +196,8 @@ const routeTree = root.addChildren([
   explain,
   tokens,
   audit,
+  hosts,
+  certificates,
   jobs.addChildren([
     job.addChildren([
       graph,

@@ -4,12 +4,14 @@ import type { ReactNode } from "react";
 import type { Out } from "../src/api/session";
 import { SCOPES, mayOf } from "../src/model/access";
 import { MadeToken, NewTokenDialog } from "../src/pages/tokens/NewTokenDialog";
+import { MadeJoinToken, NewJoinDialog } from "../src/pages/hosts/NewJoinDialog";
+import { JoinTokens } from "../src/pages/hosts/JoinTokens";
 import { RevokeDialog } from "../src/pages/tokens/RevokeDialog";
 import { NoChanges } from "../src/parts/NoChanges";
 import { Gate } from "../src/shell/Gate";
 import { SignIn } from "../src/shell/SignIn";
 import { TokenForm } from "../src/shell/TokenForm";
-import { NAMES, TOKENS, identity } from "./fixtures";
+import { CERTIFICATES, NAMES, TOKENS, identity } from "./fixtures";
 import { type Bodies, FULL, RECORDED, answered } from "./recorded";
 import { type Answer, NOBODY, Page, Queries, type Story } from "./story";
 
@@ -49,6 +51,15 @@ function form(name: string, shows: string, isAsking: boolean, wrong: string | nu
 }
 
 const ME = identity("admin");
+const JOINS = {
+  id: "",
+  scope: "join",
+  createdMs: 1,
+  expiresMs: 1e12,
+  revokedMs: null,
+  usedMs: 1,
+  usesLeft: 59,
+} as const;
 const IDENTITIES = [
   ...SCOPES.map((scope) => [scope, identity(scope)] as const),
   ["for ever", identity("read", { expiresMs: null })] as const,
@@ -112,6 +123,39 @@ export const ACCESS: readonly Story[] = [
   drawn("Dialog: new token", "made", "shown this once", () => (
     <MadeToken made={{ ...ME, id: ME.token, token: `unistream_${"0".repeat(12)}_${"f".repeat(64)}` }} />
   )),
+  drawn("Dialog: new join token", "full", "So many may join", () => <NewJoinDialog closed={nothing} />),
+  ...SENT.map(([state, shows, paths]) => ({
+    ...drawn("Dialog: new join token", state, shows ?? "Making it", () => <NewJoinDialog closed={nothing} />),
+    ...{ typed: NAMES.html, press: ["Make it"], answers: { paths: {}, otherwise: paths } },
+  })),
+  drawn("Dialog: new join token", "made", "shown this once", () => (
+    <MadeJoinToken
+      made={{ ...ME, id: ME.token, token: `unistream_${"0".repeat(12)}_${"f".repeat(64)}` }}
+      at="node-1.example:8081"
+    />
+  )),
+  ...(
+    [
+      ["empty", "There is no token with which", []],
+      ["full", "nightly", TOKENS],
+      [
+        "huge",
+        "59",
+        Array.from({ length: 60 }, (_, index) => ({ ...JOINS, id: `${index}`, name: NAMES.long })),
+      ],
+    ] as const
+  ).map(([name, shows, tokens]) =>
+    drawn("Join tokens", name, shows, () => <JoinTokens tokens={tokens} nowMs={null} />),
+  ),
+  page("hosts, for an operator", "/hosts", "needs admin", { identity: identity("operate") }),
+  page("hosts, where no other one can join", "/hosts", "--target standalone", {
+    certificates: { ...CERTIFICATES, encrypts_workers: false },
+  }),
+  page("hosts, searched in vain", "/hosts?q=nowhere", "No host has this in its name", {}),
+  page("certificates, searched in vain", "/certificates?q=nobody", "No process has this in its name", {}),
+  page("certificates of the REST API alone", "/certificates", "all on the host of the JobManager", {
+    certificates: { ...CERTIFICATES, encrypts_workers: false, processes: [] },
+  }),
   ...TOKENS.slice(0, 2).map((token) =>
     drawn("Dialog: revoke a token", token.name, "Revoke it", () => (
       <RevokeDialog token={token} isOwn={token.id === ME.token} closed={nothing} />

@@ -1,6 +1,9 @@
 import type {
   AuditEntry,
+  CertificateShown,
+  CertificatesShown,
   CheckpointInfo,
+  DiskShown,
   IdentityShown,
   JobInList,
   JobInfo,
@@ -55,6 +58,45 @@ export const TOKENS: readonly TokenShown[] = [
   { ...TOKEN, id: "2".repeat(12), name: "expired", expiresMs: NOW_MS - 1_000 },
   { ...TOKEN, id: "3".repeat(12), name: "revoked", revokedMs: NOW_MS - 2_000 },
   ...Object.values(NAMES).map((name, index) => ({ ...TOKEN, id: `${index}`.padStart(12, "f"), name })),
+];
+
+const ISSUED: CertificateShown = {
+  ...{ name: "tm-643b78fcd02b", hosts: [], authority: "8f3a01bc".repeat(8) },
+  ...{ issued_ms: NOW_MS - 60_000, until_ms: NOW_MS + 364 * 86_400_000 },
+};
+
+/** An authority that was replaced, and what both have issued. */
+export const CERTIFICATES: CertificatesShown = {
+  now_ms: NOW_MS,
+  authorities: [
+    {
+      ...{ fingerprint: ISSUED.authority, name: `unistream cluster ${NAMES.html}`, believed_until_ms: null },
+      ...{ made_ms: NOW_MS - 86_400_000, until_ms: NOW_MS + 3_649 * 86_400_000 },
+    },
+    {
+      ...{ fingerprint: "01bc8f3a".repeat(8), name: "unistream cluster of before" },
+      ...{ made_ms: NOW_MS - 40 * 86_400_000, until_ms: NOW_MS + 3_600 * 86_400_000 },
+      believed_until_ms: NOW_MS + 29 * 86_400_000,
+    },
+  ],
+  rest: { ...ISSUED, name: "", hosts: ["node-1.example", "10.0.0.7"], until_ms: NOW_MS + 29 * 86_400_000 },
+  rest_renewed_ms: NOW_MS + 14 * 86_400_000,
+  encrypts_workers: true,
+  processes: [
+    ISSUED,
+    { ...ISSUED, name: "of before", authority: "01bc8f3a".repeat(8) },
+    { ...ISSUED, name: "ends soon", until_ms: NOW_MS + 1_000 },
+    { ...ISSUED, name: "has ended", until_ms: NOW_MS - 1_000 },
+    ...Object.values(NAMES).map((name) => ({ ...ISSUED, name })),
+  ],
+  left_out: 0,
+};
+
+export const DISKS: readonly DiskShown[] = [
+  { what: "checkpoints", folder: "/data/checkpoints", free_bytes: 1e9, total_bytes: 1e11 },
+  { what: "savepoints", folder: "s3://bucket/savepoints", free_bytes: null, total_bytes: null },
+  { what: "jobs", folder: "/ha/jobs", free_bytes: 7e9, total_bytes: 1e11 },
+  { what: "master", folder: "/home/u", free_bytes: 5e10, total_bytes: 1e11 },
 ];
 
 const DEED: AuditEntry = {

@@ -23,6 +23,8 @@ const PAGES: readonly (readonly [path: string, shows: string])[] = [
   ["/history", "ended"],
   ["/procedures", "flights"],
   ["/tokens?ended=true", "nightly"],
+  ["/hosts", "Let another host join"],
+  ["/certificates", "unistream certs rotate"],
   ["/audit", "cancelled the job"],
   [JOB, "pre-aggregate"],
   [`${JOB}/batch`, "stage"],

@@ -4,6 +4,7 @@
  */
 import type {
   AuditPage,
+  CertificatesShown,
   CheckpointsInfo,
   ClusterInfo,
   JobCommits,
@@ -23,7 +24,7 @@ import type {
   WorkerLog,
   WorkersInfo,
 } from "../src/api/schema";
-import { DEEDS, NAMES, PROCEDURES, TOKENS, jobInList } from "./fixtures";
+import { CERTIFICATES, DEEDS, DISKS, NAMES, PROCEDURES, TOKENS, jobInList } from "./fixtures";
 import given from "./recorded.json";
 import type { Answer } from "./story";
 
@@ -51,6 +52,7 @@ export interface Bodies {
   readonly tokens: TokensShown;
   readonly identity: IdentityShown;
   readonly audit: AuditPage;
+  readonly certificates: CertificatesShown;
 }
 
 const ANSWERS = new Map(
@@ -78,6 +80,7 @@ const PATHS: Readonly<Record<keyof Bodies, string>> = {
   tokens: "/unistream/tokens",
   identity: "/unistream/identity",
   audit: "/unistream/audit",
+  certificates: "/unistream/certificates",
 };
 
 /** Of a job that runs well. */
@@ -169,6 +172,8 @@ export const FULL: Partial<Bodies> = {
   procedures: { ...recorded("procedures"), procedures: [...PROCEDURES] },
   tokens: { tokens: [...TOKENS] },
   audit: { entries: [...DEEDS] },
+  certificates: CERTIFICATES,
+  cluster: { ...recorded("cluster"), disks: [...DISKS] },
   history: { ...recorded("history"), jobs: [jobInList("ended", "FAILED", RECORDED).summary] },
 };
 
@@ -212,7 +217,8 @@ export const EMPTY: Partial<Bodies> = {
   explain: { text: "" },
   overview: { ...recorded("overview"), jobs: [], workers: 0, slots: 0, free_slots: 0 },
   workers: { ...recorded("workers"), workers: [] },
-  cluster: { ...recorded("cluster"), options: [] },
+  cluster: { ...recorded("cluster"), options: [], disks: [] },
+  certificates: { ...CERTIFICATES, authorities: [], rest: null, rest_renewed_ms: null, processes: [] },
   history: { ...recorded("history"), jobs: [], next: null },
   procedures: { ...recorded("procedures"), procedures: [] },
   tokens: { tokens: [] },
@@ -290,6 +296,12 @@ export const HUGE: Partial<Bodies> = {
   procedures: {
     ...recorded("procedures"),
     procedures: many(PROCEDURES, (one, index) => ({ ...one, report: { ...one.report, id: `${index}` } })),
+  },
+  cluster: { ...recorded("cluster"), disks: [...DISKS] },
+  certificates: {
+    ...CERTIFICATES,
+    processes: many(CERTIFICATES.processes, (one, index) => ({ ...one, name: odd(index) }), 600),
+    left_out: 7,
   },
   audit: { entries: many(DEEDS, (one, index) => ({ ...one, name: odd(index) }), 600) },
   tokens: {

@@ -29,6 +29,8 @@ const CLUSTER: readonly Shown[] = (
     ["Cluster", "/cluster", "Cluster", "Cluster", "Cluster"],
     ["History", "/history", "No job that has ended is like this", "ended", "59 "],
     ["Backfills and upgrades", "/procedures", "None has been reported", "may have died", "interrupted"],
+    ["Hosts", "/hosts", "No host has a worker", "slots free", "59 "],
+    ["Certificates", "/certificates", "has no certificates", "of before", "599 "],
     ["Audit log", "/audit", "Nobody has changed anything", "cancelled the job", "the first 500 of them"],
     ["Tokens", "/tokens?ended=true", "There is no token", "revoked", "299 "],
   ] as const

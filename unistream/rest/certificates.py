@@ -1,5 +1,6 @@
 """Certificates over REST.
 
+GET    /unistream/certificates                authorities, and what was issued to whom until when: no secret
 GET    /unistream/certificates/authorities    whose certificates the cluster's servers show, PEM: no secret
 POST   /unistream/certificates/rotation       the cluster gets another authority
 POST   /unistream/workers                     a certificate for the process of a worker on another host, for a
@@ -14,9 +15,10 @@ from typing import Final, Protocol
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from unistream.base.clock import Clock
+from unistream.base.clock import Clock, SystemClock
 from unistream.base.errors import ConfigError, NotFound
 from unistream.model.access import JoinAnswer, JoinBody, RotationAnswer, RotationBody, process_name
+from unistream.model.certificates import CertificatesShown
 from unistream.model.credentials import Credentials
 from unistream.model.time_range import time_text
 from unistream.rest.access import AccessControl
@@ -43,6 +45,9 @@ class Issuer(Protocol):
     def rotate(self, keep_ms: int) -> Authority:
         """Another authority, from now on. Raises ConfigError: this cluster has none."""
 
+    def shown(self) -> CertificatesShown:
+        """What there is, for people who look."""
+
 
 class NoIssuer:
     """The authority of a cluster whose servers all listen on loopback addresses: none."""
@@ -54,6 +59,9 @@ class NoIssuer:
 
     def rotate(self, keep_ms: int) -> Authority:
         raise ConfigError("this cluster has no certificates: all its servers listen on loopback addresses")
+
+    def shown(self) -> CertificatesShown:
+        return CertificatesShown(now_ms=SystemClock().wall_ms())
 
 
 NO_ISSUER: Final = NoIssuer()
@@ -69,9 +77,14 @@ class CertificatesApi:
         self._control = control
 
     def routes(self, router: APIRouter) -> None:
+        router.get("/unistream/certificates")(self.shown)
         router.get("/unistream/certificates/authorities")(self.authorities)
         router.post("/unistream/certificates/rotation")(self.rotate)
         router.post("/unistream/workers")(self.join)
+
+    def shown(self) -> Response:
+        """Answers with the `CertificatesShown`."""
+        return json_answer(self._issuer.shown())
 
     def authorities(self) -> Response:
         """Raises NotFound: no server of this cluster speaks TLS."""

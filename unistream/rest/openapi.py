@@ -16,6 +16,7 @@ from fastapi.openapi.utils import get_openapi
 from unistream.master.shown import ClusterInfo, JobsPage, JobTimeline, WorkerLog, WorkersInfo
 from unistream.model import access
 from unistream.model.access import Scope
+from unistream.model.certificates import CertificatesShown
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.job_info import JobInfo
 from unistream.model.job_log_line import JobLogLine
@@ -164,6 +165,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "GET /unistream/tokens": Operation(access.TokensShown, needs=Scope.ADMIN, quiet=True),
     "POST /unistream/tokens": Operation(access.NewToken, access.TokenBody, 201, needs=Scope.ADMIN),
     "DELETE /unistream/tokens/{id_}": Operation(access.TokenShown, needs=Scope.ADMIN),
+    "GET /unistream/certificates": Operation(CertificatesShown),
     "GET /unistream/certificates/authorities": Operation(str, media=PEM, needs=None),
     "POST /unistream/certificates/rotation": Operation(
         access.RotationAnswer, access.RotationBody, needs=Scope.ADMIN

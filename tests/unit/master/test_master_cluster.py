@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -51,6 +52,9 @@ def test_what_a_cluster_says_of_itself(api: Api) -> None:
     assert [one["epoch"] for one in shown["leaders"]] == [shown["epoch"]]
     assert shown["checkpoints"] == str(api.cluster.root / "checkpoints")
     assert shown["versions"].keys() >= {"python", "unistream", "arrow", "spark"}
+    disks = {one["what"]: one["total_bytes"] for one in shown["disks"]}
+    assert disks.keys() == {"checkpoints", "savepoints", "jobs", "master"}
+    assert disks["checkpoints"] == shutil.disk_usage(api.cluster.root).total
     by_key = {one["key"]: (one["value"], one["origin"]) for one in shown["options"]}
     assert by_key["parallelism.default"] == ("4", "given")
     assert by_key["spark.ssl.keyPassword"] == ("****", "given")

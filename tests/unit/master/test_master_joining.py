@@ -21,8 +21,10 @@ from unistream.core.access import RANDOM_BYTES, issued, parsed
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.store import TokenStore
 from unistream.model.access import Scope, process_name
+from unistream.model.certificates import CertificatesShown
 from unistream.model.credentials import Credentials
 from unistream.trust.authority import Authority, rotated
+from unistream.trust.issued import authorities_shown
 from unistream.trust.requests import new_request
 
 NOT_FOR_JOINING = [scope for scope in Scope if scope is not Scope.JOIN]
@@ -42,6 +44,9 @@ class SigningIssuer:
 
     def rotate(self, keep_ms: int) -> Authority:
         return Authority(rotated(authority(), "c", now_ms=NOW_MS, keep_ms=keep_ms))
+
+    def shown(self) -> CertificatesShown:
+        return CertificatesShown(now_ms=NOW_MS, authorities=authorities_shown(authority(), NOW_MS))
 
 
 @pytest.fixture
@@ -102,6 +107,15 @@ def test_anybody_may_ask_for_the_authorities(serve: Callable[..., Api]) -> None:
     with httpx.Client(base_url=api.server.url, trust_env=False, timeout=WAIT_S) as anybody:
         answer = anybody.get("/v1/unistream/certificates/authorities")
     assert (answer.status_code, answer.text) == (200, authority().roots(NOW_MS))
+
+
+def test_who_looks_sees_the_authorities(serve: Callable[..., Api]) -> None:
+    api = serve()
+    [shown] = api.get("/unistream/certificates")["authorities"]
+    assert shown["fingerprint"] == authority().fingerprint
+    assert shown["name"].startswith("unistream cluster of a test")
+    with httpx.Client(base_url=api.server.url, trust_env=False, timeout=WAIT_S) as anybody:
+        assert anybody.get("/v1/unistream/certificates").status_code == 401, "a scope is needed"
 
 
 def test_a_token_is_taken_as_often_as_it_says(serve: Callable[..., Api]) -> None:

@@ -116,3 +116,10 @@ export function explainQuery(id: string) {
     refetchInterval: EXPLAIN_MS,
   });
 }
+
+/** Whose certificates the servers show, and what was issued until when. */
+export const certificatesQuery = queryOptions({
+  queryKey: ["certificates"],
+  queryFn: async ({ signal }) => dataOf(await client.GET("/unistream/certificates", { signal })),
+  refetchInterval: CLUSTER_MS,
+});

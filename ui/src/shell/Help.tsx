@@ -11,6 +11,8 @@ const KEYS = [
   ["g s", "Simulation"],
   ["g t", "Tokens"],
   ["g a", "Audit log"],
+  ["g n", "Hosts"],
+  ["g z", "Certificates"],
   ["?", "This help"],
   ["Esc", "Close"],
 ] as const;

@@ -12,6 +12,8 @@ export const PLACES = {
   s: "/simulation",
   t: "/tokens",
   a: "/audit",
+  n: "/hosts",
+  z: "/certificates",
 } as const;
 
 const SEQUENCE_MS = 1_000;

@@ -12,7 +12,7 @@ import os
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -36,12 +36,14 @@ from unistream.base.errors import ConfigError
 from unistream.base.hosts import is_loopback
 from unistream.base.ids import TaskManagerId
 from unistream.base.secrets import Secret
+from unistream.model.certificates import CertificateShown, CertificatesShown
 from unistream.model.credentials import JOB_MANAGER, Credentials
 from unistream.net.address import TCP_SCHEME, own_address_to
 from unistream.rest.listener import Listener
 from unistream.storage.cluster_secret import cluster_authority, replace_authority
 from unistream.trust.authority import Authority, rotated
 from unistream.trust.contexts import renewed_context
+from unistream.trust.issued import IssuedCertificates, authorities_shown
 from unistream.trust.seals import SealKey
 
 SECRET_VARIABLE: Final = "UNISTREAM_SECRET"  # noqa: S105  # its name
@@ -72,6 +74,7 @@ class ClusterTrust:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._made: Authority | None = None
+        self._issued = IssuedCertificates()
         self.rest_bind = config.find(REST_BIND) or config.get(REST_ADDRESS)
         self.encrypts_rest = _encrypts(config, REST_TLS, REST_BIND, self.rest_bind)
         bind = config.get(JOBMANAGER_BIND)
@@ -134,14 +137,53 @@ class ClusterTrust:
         """Signs the key of a worker's process on another host. See `rest.certificates.Issuer`."""
         if not self.encrypts_workers:
             return None
-        return self.authority.sign(request, name, now_ms=self._clock.wall_ms(), lasts_ms=PROCESS_LASTS_MS)
+        now_ms, by = self._clock.wall_ms(), self.authority
+        return self._noted(by.sign(request, name, now_ms=now_ms, lasts_ms=PROCESS_LASTS_MS), by, now_ms)
 
     def worker(self, worker: TaskManagerId) -> Credentials | None:
         """What a worker shows that this cluster starts."""
         return self._process(worker) if self.encrypts_workers else None
 
     def _process(self, name: str) -> Credentials:
-        return self.authority.issue(name, now_ms=self._clock.wall_ms(), lasts_ms=PROCESS_LASTS_MS)
+        now_ms, by = self._clock.wall_ms(), self.authority
+        return self._noted(by.issue(name, now_ms=now_ms, lasts_ms=PROCESS_LASTS_MS), by, now_ms)
+
+    def _rest(self, hosts: list[str]) -> Credentials:
+        now_ms, by = self._clock.wall_ms(), self.authority
+        return self._noted(
+            by.issue("", now_ms=now_ms, lasts_ms=REST_LASTS_MS, hosts=hosts), by, now_ms, hosts
+        )
+
+    def _noted(self, made: Credentials, by: Authority, now_ms: int, hosts: Iterable[str] = ()) -> Credentials:
+        """`hosts`: of the REST API, which has no name."""
+        reached = tuple(hosts)
+        self._issued.note(
+            CertificateShown(
+                name="" if reached else made.name,
+                hosts=reached,
+                authority=by.fingerprint,
+                issued_ms=now_ms,
+                until_ms=made.until_ms,
+            )
+        )
+        return made
+
+    def shown(self) -> CertificatesShown:
+        """What there is, without secrets. See `rest.certificates.Issuer`."""
+        now_ms = self._clock.wall_ms()
+        if not (self.encrypts_rest or self.encrypts_workers):
+            return CertificatesShown(now_ms=now_ms)
+        rest = self._issued.of("") if self.encrypts_rest else None
+        processes, left_out = self._issued.processes(now_ms)
+        return CertificatesShown(
+            now_ms=now_ms,
+            authorities=authorities_shown(self.authority, now_ms),
+            rest=rest,
+            rest_renewed_ms=None if rest is None else rest.issued_ms + REST_LASTS_MS // 2,
+            encrypts_workers=self.encrypts_workers,
+            processes=processes,
+            left_out=left_out,
+        )
 
     @property
     def rest_host(self) -> str:
@@ -155,9 +197,7 @@ class ClusterTrust:
             return None
         hosts = list(dict.fromkeys(_hosts(self.rest_host, self.rest_bind)))
         return renewed_context(
-            lambda: self.authority.issue(
-                "", now_ms=self._clock.wall_ms(), lasts_ms=REST_LASTS_MS, hosts=hosts
-            ),
+            lambda: self._rest(hosts),
             self._clock,
             REST_LASTS_MS // 2,
             lambda: self.authority.record.certificate,

@@ -10,6 +10,7 @@ from unistream.base.process_mark import process_name
 from unistream.base.secrets import redacted
 from unistream.master import shown as views
 from unistream.master.service import ClusterServices, MasterPorts
+from unistream.storage.room import room_at
 
 logger = logging.getLogger(__name__)
 
@@ -37,12 +38,30 @@ def cluster_info(
         checkpoints=redacted(services.checkpoint_root),
         savepoints=redacted(services.savepoint_root),
         metadata=views.MetadataInfo(url=redacted(places.metadata), health=catalogue.health()),
+        disks=_disks(services),
         goes_on=services.goes_on,
         versions=views.versions(),
         options=views.options_of(
             config, places=places, checkpoints=services.checkpoint_root, savepoints=services.savepoint_root
         ),
     )
+
+
+def _disks(services: ClusterServices) -> tuple[views.DiskShown, ...]:
+    """Where nothing is kept, nothing is said."""
+    kept: tuple[tuple[views.DiskOf, str], ...] = (
+        ("checkpoints", services.checkpoint_root),
+        ("savepoints", services.savepoint_root),
+        ("jobs", services.places.jobs),
+        ("master", services.places.folder),
+    )
+    return tuple(_disk(what, url) for what, url in kept if url)
+
+
+def _disk(what: views.DiskOf, url: str) -> views.DiskShown:
+    room = room_at(url)
+    free, total = (None, None) if room is None else room
+    return views.DiskShown(what=what, folder=redacted(url), free_bytes=free, total_bytes=total)
 
 
 def _leaders(services: ClusterServices, ports: MasterPorts) -> tuple[views.LeaderTerm, ...] | None:

@@ -10,6 +10,8 @@ from unistream.master.shown.archive import archived
 from unistream.master.shown.cluster_info import (
     ClusterInfo,
     ClusterPlaces,
+    DiskOf,
+    DiskShown,
     LeaderTerm,
     MetadataInfo,
     options_of,
@@ -44,6 +46,8 @@ from unistream.master.shown.workers_shown import JobInSlots, WorkerLog, WorkersI
 __all__ = [
     "ClusterInfo",
     "ClusterPlaces",
+    "DiskOf",
+    "DiskShown",
     "EndedJobs",
     "JobFacts",
     "JobInSlots",

@@ -45,6 +45,9 @@ Origin: TypeAlias = Literal["given", "environment", "derived", "default", "unset
 """Where the value of an option is from: -D or the program that started the cluster; a variable of its
 environment; other options, or its folder; the option itself. Unset: it has none."""
 
+DiskOf: TypeAlias = Literal["checkpoints", "savepoints", "jobs", "master"]
+"""What a cluster keeps."""
+
 
 class OptionShown(msgspec.Struct, frozen=True, kw_only=True):
     """An option with its value as text; null: it has none. Secrets are hidden. `doc`: "": it is Spark's."""
@@ -68,6 +71,16 @@ class MetadataInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     health: MetadataHealth
+
+
+class DiskShown(msgspec.Struct, frozen=True, kw_only=True):
+    """Room where the cluster keeps something. `free_bytes`, `total_bytes`: of the disk of `folder`, as the
+    master may use it; null: it is no local folder, as an object store, or is not to be read now."""
+
+    what: DiskOf
+    folder: str
+    free_bytes: int | None
+    total_bytes: int | None
 
 
 class LeaderTerm(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +107,7 @@ class ClusterInfo(msgspec.Struct, frozen=True, kw_only=True):
         folder: Of this master, on its machine; "": it is not known.
         jobs_folder: Where submitted jobs are, for the next leader.
         checkpoints, savepoints: Where those of jobs are that name no other place.
+        disks: The room for what the cluster keeps.
         goes_on: The command that starts the cluster again; "": its jobs end with it.
         versions: By name; null: it is not installed where the master runs.
         options: Its configuration, in the order of the reference.
@@ -115,6 +129,7 @@ class ClusterInfo(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: str
     savepoints: str
     metadata: MetadataInfo
+    disks: tuple[DiskShown, ...] = ()
     goes_on: str
     versions: dict[str, str | None]
     options: tuple[OptionShown, ...]

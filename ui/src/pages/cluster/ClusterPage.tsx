@@ -1,14 +1,17 @@
 import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 
 import { clusterQuery } from "../../api/clusterQueries";
 import type { ClusterInfo } from "../../api/schema";
-import { UNKNOWN } from "../../format/numbers";
+import { UNKNOWN, bytes } from "../../format/numbers";
+import { nameOfDisk, roomOf, toneOfRoom } from "../../model/disks";
 import { Answered } from "../../parts/Answered";
 import { Badge } from "../../parts/Badge";
 import { Copyable } from "../../parts/Copyable";
 import { Notice } from "../../parts/Notice";
 import { Ago, Time } from "../../parts/Time";
+import { Disks } from "./Disks";
 import { Leaders } from "./Leaders";
 import { Options } from "./Options";
 import "./cluster.css";
@@ -26,6 +29,7 @@ export function ClusterPage() {
 
 function Cluster({ info }: { info: ClusterInfo }) {
   const away = info.metadata.health.away_since_ms;
+  const scarce = info.disks.filter((disk) => ["scarce", "full"].includes(roomOf(disk).is));
   return (
     <>
       {info.zookeeper !== null && !info.zookeeper.connected && (
@@ -38,6 +42,11 @@ function Cluster({ info }: { info: ClusterInfo }) {
           {`The metadata database does not answer (${info.metadata.health.reason ?? ""}): jobs go on, and the history is not complete.`}
         </Notice>
       )}
+      {scarce.map((disk) => (
+        <Notice key={disk.what} tone={toneOfRoom(roomOf(disk))}>
+          {`There is little room left: ${nameOfDisk(disk.what)}, ${bytes(disk.free_bytes)} of ${bytes(disk.total_bytes)} free. When it is full, checkpoints fail: make room there.`}
+        </Notice>
+      ))}
       <div className="halves">
         <Leaders info={info} />
         <section className="card" aria-labelledby="places">
@@ -75,6 +84,7 @@ function Cluster({ info }: { info: ClusterInfo }) {
             )}
           </dl>
         </section>
+        <Disks disks={info.disks} />
         <section className="card" aria-labelledby="versions">
           <h2 id="versions">Versions</h2>
           <dl className="pairs pairs-short">
@@ -94,7 +104,12 @@ function Cluster({ info }: { info: ClusterInfo }) {
             <Pair name="Name">
               <bdi>{info.name}</bdi>
             </Pair>
-            <Pair name="Workers run on">{info.target}</Pair>
+            <Pair name="Workers run on">
+              {info.target}, on these <Link to="/hosts">hosts</Link>
+            </Pair>
+            <Pair name="Its servers show">
+              <Link to="/certificates">certificates</Link>
+            </Pair>
             <Pair name="Leads since">
               <Time ms={info.leads_since_ms} />
             </Pair>

@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { useNavigate, useSearch } from "@tanstack/react-router";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 
 import { workersQuery } from "../../api/clusterQueries";
 import type { BlockedHostInfo, WorkersInfo } from "../../api/schema";
@@ -40,7 +40,12 @@ function Workers({ info }: { info: WorkersInfo }) {
             "Workers",
             `${count(totals.registered)}${totals.starting > 0 ? ` + ${totals.starting} starting` : ""}`,
           ],
-          ["Hosts", count(totals.hosts)],
+          [
+            "Hosts",
+            <Link key="hosts" to="/hosts">
+              {count(totals.hosts)}
+            </Link>,
+          ],
           ["Slots free", `${count(totals.free)} of ${count(totals.slots)}`],
           ["Cores of their hosts", count(totals.cores)],
           ["Memory of their hosts", bytes(totals.memoryBytes)],
