@@ -23,7 +23,9 @@ import pytest
 import unistream as us
 from tests.browser import chromium
 from tests.modes import STREAMING
+from unistream.client.machine import home
 from unistream.client.machine.tokens import token_for
+from unistream.client.remote.certificates import authorities
 from unistream.client.remote.rest_client import RestClient
 from unistream.client.remote.tokens import TokensClient
 from unistream.rest.pages import built
@@ -57,24 +59,28 @@ def check_case(module: str, name: str, url: str, **given: Any) -> None:
 
 
 @contextmanager
-def running_case(module: str, name: str, url: str, **given: Any) -> Iterator[Callable[[str], None]]:
-    """The same, while something else is done. What it gives waits until the case prints that word."""
+def running_case(module: str, name: str, url: str, **given: Any) -> Iterator[Callable[[str], list[str]]]:
+    """The same, while something else is done. What it gives waits until the case prints that word, and has
+    the lines before it. Node believes the authority of the cluster."""
     found = chromium.found()
     assert found is not None
+    own = {"UNISTREAM_CHROMIUM": found, "UNISTREAM_TOKEN": token_for(url) or "", **_believed(url)}
     with subprocess.Popen(
         ["node", "e2e/run.mjs", module, name, url, json.dumps(given)],
         cwd=UI,
-        env={**os.environ, "UNISTREAM_CHROMIUM": found, "UNISTREAM_TOKEN": token_for(url) or ""},
+        env={**os.environ, **own},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
 
-        def await_word(word: str) -> None:
+        def await_word(word: str) -> list[str]:
             assert process.stdout is not None
+            before: list[str] = []
             for line in process.stdout:
                 if line.strip() == word:
-                    return
+                    return before
+                before.append(line.strip())
             _, err = process.communicate(timeout=CASE_S)
             pytest.fail(f"{module}.{name} has ended before {word!r}\n{err}")
 
@@ -84,6 +90,16 @@ def running_case(module: str, name: str, url: str, **given: Any) -> Iterator[Cal
             assert process.returncode == 0, f"{module}.{name}\n{err}\n{out}"
         finally:
             process.kill()
+
+
+def _believed(url: str) -> dict[str, str]:
+    """What Node reads the authority of a cluster from, in the home folder of the test."""
+    if not url.startswith("https:"):
+        return {}
+    path = home.home() / "authority.pem"
+    with RestClient(url) as cluster:
+        path.write_text(authorities(cluster))
+    return {"NODE_EXTRA_CA_CERTS": str(path)}
 
 
 def windows(folder: Path, parallelism: int) -> us.Environment:

@@ -46,6 +46,7 @@ export async function opened(url, { size = SIZES.wide, colorScheme = "light" } =
     viewport: size,
     colorScheme,
     reducedMotion: "reduce",
+    ignoreHTTPSErrors: true, // no browser knows the authority of a cluster that a test has made
     permissions: ["clipboard-read", "clipboard-write"],
   });
   const page = await context.newPage();

@@ -131,7 +131,7 @@ export const ACCESS: readonly Story[] = [
   drawn("Dialog: new join token", "made", "shown this once", () => (
     <MadeJoinToken
       made={{ ...ME, id: ME.token, token: `unistream_${"0".repeat(12)}_${"f".repeat(64)}` }}
-      at="node-1.example:8081"
+      at="https://node-1.example:8081"
     />
   )),
   ...(
@@ -150,6 +150,9 @@ export const ACCESS: readonly Story[] = [
   page("hosts, for an operator", "/hosts", "needs admin", { identity: identity("operate") }),
   page("hosts, where no other one can join", "/hosts", "--target standalone", {
     certificates: { ...CERTIFICATES, encrypts_workers: false },
+  }),
+  page("hosts, where none can ask for its certificate", "/hosts", "Hosts ask the REST API", {
+    certificates: { ...CERTIFICATES, rest: null },
   }),
   page("hosts, searched in vain", "/hosts?q=nowhere", "No host has this in its name", {}),
   page("certificates, searched in vain", "/certificates?q=nobody", "No process has this in its name", {}),

@@ -30,6 +30,8 @@ const NOT: Readonly<Record<string, Partial<Record<State, string>>>> = {
   DeadLettersTab: { loading: OF_THE_JOB, refused: OF_THE_JOB },
   ExceptionsTab: { loading: OF_THE_JOB, refused: OF_THE_JOB },
   RescaleFields: { stale: "a dialog is closed before" },
+  MadeJoinToken: { loading: "it is the answer", refused: "it is the answer" },
+  Authorities: { empty: "a cluster without one says so in their place" },
   JobRow: { empty: "a row is of a job" },
   MadeToken: { loading: "it is the answer", refused: "it is the answer" },
   LetterRows: { empty: "without a letter no row is asked for" },

@@ -1,7 +1,17 @@
 import { describe, expect, test } from "vitest";
 
+import { CERTIFICATES } from "../../stories/fixtures";
 import type { TaskManagerInfo, TokenShown, WorkersInfo } from "../api/schema";
-import { type HostState, hostsOf, hostsWith, joinTokens, nowhere, toneOfHost, usesOf } from "./hosts";
+import {
+  type HostState,
+  hostsOf,
+  hostsWith,
+  joinTokens,
+  joinable,
+  nowhere,
+  toneOfHost,
+  usesOf,
+} from "./hosts";
 
 const NOW = 1_000_000;
 
@@ -10,9 +20,24 @@ function worker(id: string, more: Partial<TaskManagerInfo> = {}): WorkersInfo["w
     slots: [],
     has_log: false,
     worker: {
-      ...{ id, slots: 2, free_slots: 1, pid: 1, host: "a", address: `grpc://a/${id}`, blocked_ms: 0, jobs: [] },
+      ...{
+        id,
+        slots: 2,
+        free_slots: 1,
+        pid: 1,
+        host: "a",
+        address: `grpc://a/${id}`,
+        blocked_ms: 0,
+        jobs: [],
+      },
       ...{ heartbeat_ms: NOW, registered_ms: 5, started_ms: 4, memory: {}, memory_used: {} },
-      profile: { cpu: 0, heap: 0, off_heap: 0, managed: 0, network: 0 } as unknown as TaskManagerInfo["profile"],
+      profile: {
+        cpu: 0,
+        heap: 0,
+        off_heap: 0,
+        managed: 0,
+        network: 0,
+      } as unknown as TaskManagerInfo["profile"],
       hardware: { cpu_cores: 8, memory_bytes: 100 },
       ...more,
     },
@@ -49,7 +74,9 @@ describe("hosts", () => {
   ])("one %s", (_, more, state) => {
     const [host] = hostsOf(info([worker("1", more)]));
     expect(host?.state).toBe(state);
-    expect(toneOfHost(state)).toBe({ serves: "good", silent: "bad", starting: "busy", blocked: "warn" }[state]);
+    expect(toneOfHost(state)).toBe(
+      { serves: "good", silent: "bad", starting: "busy", blocked: "warn" }[state],
+    );
   });
 
   test("a worker that has not said where it is stands on no host", () => {
@@ -65,6 +92,15 @@ describe("hosts", () => {
     ["tm", 0],
   ])("with %j: %s", (text, found) => {
     expect(hostsWith(hostsOf(info([worker("1")])), text)).toHaveLength(found);
+  });
+
+  test.each([
+    [true, CERTIFICATES.rest, "yes"],
+    [true, null, "no REST API for other hosts"],
+    [false, CERTIFICATES.rest, "no workers of other hosts"],
+    [false, null, "no workers of other hosts"],
+  ])("workers by certificates: %s, REST: %j: %s", (encrypts_workers, rest, way) => {
+    expect(joinable({ encrypts_workers, rest })).toBe(way);
   });
 
   test("tokens with which a host can join now", () => {

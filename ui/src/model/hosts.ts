@@ -1,4 +1,4 @@
-import type { BlockedHostInfo, TokenShown, WorkerShown, WorkersInfo } from "../api/schema";
+import type { BlockedHostInfo, CertificatesShown, TokenShown, WorkerShown, WorkersInfo } from "../api/schema";
 import type { Tone } from "./states";
 import { stateOf as stateOfToken } from "./tokens";
 import { stateOf } from "./workers";
@@ -110,6 +110,15 @@ export function hostsWith(hosts: readonly Host[], text: string): readonly Host[]
 /** Tokens with which hosts can join now. */
 export function joinTokens(tokens: readonly TokenShown[], nowMs: number | null): readonly TokenShown[] {
   return tokens.filter((token) => token.scope === "join" && stateOfToken(token, nowMs).is === "taken");
+}
+
+/** Whether another host can join, and if not, which servers would have to listen for it. */
+export type Joinable = "yes" | "no workers of other hosts" | "no REST API for other hosts";
+
+/** A host asks the REST API for its certificate, and believes it by the fingerprint that is in the token. */
+export function joinable(shown: Pick<CertificatesShown, "encrypts_workers" | "rest">): Joinable {
+  if (!shown.encrypts_workers) return "no workers of other hosts";
+  return shown.rest === null ? "no REST API for other hosts" : "yes";
 }
 
 const HOUR_MS = 3_600_000;

@@ -47,8 +47,8 @@ export function HostRow({ host, nowMs }: { host: Host; nowMs: number }) {
         </p>
       )}
       <ul className="host-addresses" aria-label="Addresses">
-        {addresses.slice(0, ADDRESSES_SHOWN).map((address) => (
-          <li key={address}>
+        {addresses.slice(0, ADDRESSES_SHOWN).map((address, index) => (
+          <li key={`${index} ${address}`}>
             <Copyable text={address} />
           </li>
         ))}

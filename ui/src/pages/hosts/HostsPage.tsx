@@ -6,7 +6,8 @@ import { useNowMs } from "../../api/queries";
 import { tokensQuery } from "../../api/tokens";
 import type { WorkersInfo } from "../../api/schema";
 import { count } from "../../format/numbers";
-import { hostsOf, hostsWith, joinTokens, nowhere } from "../../model/hosts";
+import type { May } from "../../model/access";
+import { type Joinable, hostsOf, hostsWith, joinTokens, joinable, nowhere } from "../../model/hosts";
 import { Answered } from "../../parts/Answered";
 import { Filter } from "../../parts/Filter";
 import { NoChanges } from "../../parts/NoChanges";
@@ -71,19 +72,30 @@ function Joining() {
   return (
     <section aria-labelledby="joining" className="stack">
       <h2 id="joining">Let another host join</h2>
-      {data.encrypts_workers ? (
-        <>
-          <NoChanges may={may} />
-          {may.is === "yes" && <Joins />}
-        </>
-      ) : (
-        <p className="quiet">
-          This cluster takes no workers of other hosts: start it with <code>--target standalone</code> and{" "}
-          <code>-D jobmanager.bind-host=0.0.0.0</code>.
-        </p>
-      )}
+      <Way joinable={joinable(data)} may={may} />
     </section>
   );
+}
+
+function Way({ joinable: is, may }: { joinable: Joinable; may: May }) {
+  switch (is) {
+    case "yes":
+      return may.is === "yes" ? <Joins /> : <NoChanges may={may} />;
+    case "no workers of other hosts":
+      return (
+        <p className="quiet">
+          This cluster takes no workers of other hosts: start it with <code>--target standalone</code>,{" "}
+          <code>-D jobmanager.bind-host=0.0.0.0</code> and <code>-D rest.bind-address=0.0.0.0</code>.
+        </p>
+      );
+    case "no REST API for other hosts":
+      return (
+        <p className="quiet">
+          Hosts ask the REST API for their certificate, and it listens on a loopback address: start the
+          cluster with <code>-D rest.bind-address=0.0.0.0</code>, too.
+        </p>
+      );
+  }
 }
 
 function Joins() {
