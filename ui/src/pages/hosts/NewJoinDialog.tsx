@@ -17,7 +17,11 @@ export function NewJoinDialog({ closed }: { closed: () => void }) {
   const [made, setMade] = useState<NewToken | null>(null);
   return (
     <Dialog title={made === null ? "New join token" : "A new join token"} closed={closed}>
-      {made === null ? <Asked made={setMade} /> : <MadeJoinToken made={made} at={globalThis.location.origin} />}
+      {made === null ? (
+        <Asked made={setMade} />
+      ) : (
+        <MadeJoinToken made={made} at={globalThis.location.origin} />
+      )}
     </Dialog>
   );
 }
