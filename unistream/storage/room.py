@@ -19,15 +19,15 @@ _lock: Final = threading.Lock()
 
 
 class Room(NamedTuple):
-    """Of a disk, as this process may use it."""
+    """The room of a disk, as this process may use it."""
 
     free_bytes: int
     total_bytes: int
 
 
 def room_at(url: str) -> Room | None:
-    """Of the disk of a folder, which need not be there yet. None: it is in an object store or another one
-    that has no such figure, or cannot be read now: that is not the same as no room.
+    """The room of the disk of a folder, which need not be there yet. None: it is in an object
+    store or another one that has no such figure, or cannot be read now: that is not the same as no room.
 
     >>> room_at("s3://bucket/checkpoints") is None, room_at("/") is None
     (True, False)

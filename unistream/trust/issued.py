@@ -29,7 +29,7 @@ class IssuedCertificates:
                 self._forget(one.issued_ms)
 
     def _forget(self, now_ms: int) -> None:
-        """Those that have ended; if there is none, the oldest one, but that of the REST API."""
+        """Drops those that have ended; if there is none, the oldest one, but that of the REST API."""
         ended = [name for name, one in self._by_name.items() if one.until_ms <= now_ms]
         for name in ended or [next(name for name in self._by_name if name)]:
             del self._by_name[name]
@@ -41,7 +41,7 @@ class IssuedCertificates:
             return self._by_name.get(name)
 
     def processes(self, now_ms: int) -> tuple[tuple[CertificateShown, ...], int]:
-        """Those of processes that are valid, the newest first, and how many more were issued."""
+        """Certificates of processes that are valid, the newest first, and how many more were issued."""
         with self._lock:
             known = tuple(one for one in self._by_name.values() if one.name and one.until_ms > now_ms)
             return known[::-1], self._left_out
