@@ -24,12 +24,17 @@ QUICK: Final = {"heartbeat.interval": "500 ms", "heartbeat.timeout": "2 min"}
 
 
 class HostedCluster:
-    """A standalone cluster.
+    """A cluster on hosts.
 
     Args:
         folder: Of all that it has.
         options: More of its master's.
+
+    Attributes:
+        target: Where its workers come from.
     """
+
+    target = "standalone"
 
     def __init__(self, folder: Path, hosts: Hosts, options: Mapping[str, str] | None = None) -> None:
         self.folder, self.hosts = folder, hosts
@@ -43,7 +48,7 @@ class HostedCluster:
         given = {"rest.address": host.address, "jobmanager.rpc.address": host.address, "rest.port": "0"}
         given |= {**self._options, **{key.replace("_", "."): value for key, value in options.items()}}
         workdir = str(self.folder / f"work-{name}")
-        words = ["cluster", "start", "-t", "standalone", "--json", "--workdir", workdir, *_defined(given)]
+        words = ["cluster", "start", "-t", self.target, "--json", "--workdir", workdir, *_defined(given)]
         master = Master(self.folder, name, words, self.env(host), host.wrapper)
         self.programs.append(master)
         master.await_line()

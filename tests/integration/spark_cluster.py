@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import psutil
@@ -22,7 +23,7 @@ from unistream.testing.devtools.process import free_ports
 
 HOME = Path(pyspark.__file__).parent
 CORES = 2  # of each worker
-_JAVA = (
+JAVA = (
     "java",
     "-Xmx192m",
     "-XX:TieredStopAtLevel=1",
@@ -55,17 +56,19 @@ class SparkCluster:
 
     Args:
         hosts: Loopback addresses, such as 127.0.0.2; one worker with `CORES` cores on each.
+        settings: Of its master and workers, and of their executors.
     """
 
-    def __init__(self, folder: Path, hosts: Iterable[str]) -> None:
+    def __init__(self, folder: Path, hosts: Iterable[str], settings: Mapping[str, str] | None = None) -> None:
         self._folder = folder
+        lines = [f"{key} {value}" for key, value in (settings or {}).items()]
+        self._settings = folder / "spark.conf"
+        self._settings.write_text("\n".join([*lines, ""]))
         self._processes: list[subprocess.Popen[bytes]] = []
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
         self._port, self._ui = free_ports(2)
         try:
-            self._start(
-                "master", "127.0.0.1", "--port", str(self._port), "--webui-port", str(self._ui), name="Master"
-            )
+            self.start_master()
             for host in hosts:
                 self.start_worker(host)
             self.wait_for_workers(len(self._workers))
@@ -76,6 +79,24 @@ class SparkCluster:
     @property
     def master(self) -> str:
         return f"spark://127.0.0.1:{self._port}"
+
+    def start_master(self) -> None:
+        """Again, if it was killed."""
+        ports = ("--port", str(self._port), "--webui-port", str(self._ui))
+        self._master = self._start("master", "127.0.0.1", *ports, name="Master")
+
+    def kill_master(self) -> None:
+        self._master.kill()
+        self._master.wait(WAIT_S)
+
+    def decommission(self, host: str) -> None:
+        """The worker is asked to leave, as by a cloud that takes its machine away. It and its executors stay
+        for as long as these have tasks."""
+        self._workers[host].send_signal(signal.SIGPWR)
+
+    def executors(self, host: str) -> list[psutil.Process]:
+        """The JVMs of the executors there."""
+        return [one for one in self._below(host) if "java" in Path(one.exe()).name]
 
     def start_worker(self, host: str) -> None:
         """Again, if the one of that host has ended. Its Python breaks while the host is broken."""
@@ -136,7 +157,7 @@ class SparkCluster:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._ui}/json/", timeout=5) as answer:
                 return sum(worker["state"] == "ALIVE" for worker in json.load(answer)["workers"])
-        except OSError:
+        except (OSError, ValueError):  # ValueError: it has only begun to serve
             return 0
 
     def _start(self, kind: str, host: str, *words: str, name: str, **env: str) -> subprocess.Popen[bytes]:
@@ -144,7 +165,10 @@ class SparkCluster:
         own |= {"PYSPARK_PYTHON": sys.executable} | env
         with open(self._folder / f"{kind}-{host}.log", "ab") as log:
             process = subprocess.Popen(
-                [*_JAVA, f"org.apache.spark.deploy.{kind}.{name}", "--host", host, *words],
+                [
+                    *(*JAVA, f"org.apache.spark.deploy.{kind}.{name}", "--host", host),
+                    *("--properties-file", str(self._settings), *words),
+                ],
                 env=os.environ | own,
                 stdout=log,
                 stderr=log,

@@ -12,46 +12,27 @@ from typing import Final
 import pytest
 
 from tests.eventually import WAIT_S, eventually
+from tests.integration.broker_on_host import broker_on
 from tests.integration.keyed_topic import KeyedFlow
 from tests.integration.on_hosts import NEEDS_HOSTS, HostedCluster
 from tests.integration.several_masters import Master, Program, await_job, is_running
 from tests.integration.zookeeper_leaders import new_cluster, plain_client
 from tests.support.servers.ensemble import Place, ZooKeeperEnsemble
-from tests.support.servers.hosts import Host, Hosts
+from tests.support.servers.hosts import Hosts
 from tests.support.servers.slow_cable import NO_CABLES
 from unistream.base.config import Configuration
 from unistream.client.remote.address import FixedAddress, elected_address
 from unistream.client.remote.rest_client import RestClient
 from unistream.model.job_info import JobInfo
-from unistream.testing.devtools.kafka_tools import broker_ids, create_topic
-from unistream.testing.devtools.process import start_bound
-from unistream.testing.devtools.servers import kafka_command
+from unistream.testing.devtools.kafka_tools import create_topic
 
 pytestmark = [NEEDS_HOSTS, pytest.mark.kafka]
 
 SESSION_S: Final = 3.0
 ROOT: Final = "/unistream-test"
-BROKER_PORT: Final = 9092
 RATE: Final = 150.0
 DELAY_MS: Final = 50
 LOSS_PERCENT: Final = 1.0
-
-
-@contextmanager
-def broker_on(host: Host, folder: Path) -> Iterator[str]:
-    """A Kafka broker there: its address."""
-    folder.mkdir()
-    command = kafka_command(folder, (BROKER_PORT, BROKER_PORT + 1), host=host.address)
-    child = start_bound([*host.wrapper, *command], folder / "kafka.log", folder)
-    address = f"{host.address}:{BROKER_PORT}"
-    try:
-        eventually(lambda: host.listens(BROKER_PORT), "the broker listens", WAIT_S, 0.5)
-        with host.inside():
-            eventually(lambda: bool(broker_ids(address)), "the broker serves", WAIT_S)
-        yield address
-    finally:
-        child.kill()
-        child.wait(WAIT_S)
 
 
 class Elected(HostedCluster):

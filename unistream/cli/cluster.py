@@ -102,7 +102,7 @@ def _started(
 def _print_leader(cluster: EmbeddedCluster, *, as_json: bool) -> None:
     """Prints where the cluster is; with several masters each time that this one begins to lead."""
     jobs_found = cluster.dispatcher.jobs_found
-    for note in cluster.dispatcher.metadata_health().sentences():
+    for note in cluster.dispatcher.notes():
         report(note)
     if as_json:
         facts = {

@@ -99,6 +99,7 @@ def facts(info: JobInfo, now_ms: int) -> list[tuple[str, Cell]]:
         *_refused(info),
         *(("worker", f"{worker.id} pid {worker.pid} on {worker.host}") for worker in info.task_managers),
         *([("not known", info.incomplete)] if info.incomplete else []),
+        *(("note", note) for note in info.notes),
     ]
 
 

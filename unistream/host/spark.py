@@ -19,44 +19,39 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import sys
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import RDD, TaskContext
+from pyspark import RDD
 
-from unistream.base import durable_files
-from unistream.base.allocator import choose_allocator
+from unistream import __version__
 from unistream.base.config import Configuration
-from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.errors import ConfigError
 from unistream.base.ids import TaskManagerId
-from unistream.core.memory import cpu_threads, thread_environment
-from unistream.host.child import die_with_parent
-from unistream.host.claims import Claims, claim
-from unistream.host.executor import executor_host
-from unistream.host.logs import log_path
+from unistream.core.memory import cpu_threads
+from unistream.host.claims import Claims
 from unistream.host.processes import Processes, below
 from unistream.host.roster import Roster
 from unistream.host.spark_application import LiveSpark, SparkApplication, begin_job_group
 from unistream.host.spark_errors import failed_task, in_words, unusable_python
-from unistream.host.spark_status import SparkStatus, SparkTask
-from unistream.host.spark_wait import PlaceWait
-from unistream.port.host import LostListener, TaskManagerSpec
+from unistream.host.spark_executor import WorkerOrder, run_in_task
+from unistream.host.spark_status import SparkStatus, SparkTask, leaving_executors
+from unistream.host.spark_wait import PlaceWait, waiting
+from unistream.port.host import LeavingListener, LostListener, TaskManagerSpec
 
 RELEASE_GRACE_S: Final = 2.0  # for a worker that was released to end by itself, before its job is cancelled
 CANCEL_S: Final = 10.0  # Spark kills the Python worker of a cancelled task after a pause of its own
 CANCEL_REPEAT_S: Final = 0.5  # cancelling a group has no effect before Spark knows its job
 WATCH_S: Final = 0.5  # between two looks for failed tasks of workers
+FORGOTTEN_LOOKS: Final = 20  # one in so many looks is for a master that has forgotten the application
+LEAVING_LOOKS: Final = 4  # one in so many looks is for executors that are decommissioned
 PROCESS_EXIT_S: Final = 0.5  # for a worker whose job has ended to end by itself, before it is killed
 STAGE_NAME: Final = "callSite.short"  # a local property of Spark: what the stages of a job are called
 
 _LOG: Final = logging.getLogger("unistream.host")
-LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s [%(threadName)s] %(message)s"
 
 
 class SparkHost:
@@ -78,6 +73,7 @@ class SparkHost:
         if workers_max < 1:
             raise ConfigError(f"a host needs room for at least one worker, not {workers_max}")
         self._workers: Roster[_SparkWorker] = Roster(on_lost)
+        self._on_leaving: LeavingListener = _not_listened
         self._application = SparkApplication(master, workers_max, config)
         self._claims = Claims() if self._application.is_local else None
         self._closed = threading.Event()
@@ -101,12 +97,51 @@ class SparkHost:
     def _watch_workers(self) -> None:
         """Checks the workers until the host is closed: a failed task is not left to Spark, which waits for a
         place to repeat it."""
+        looks = 0
         while not self._closed.wait(WATCH_S):
+            looks += 1
+            if looks % FORGOTTEN_LOOKS == 0:
+                with contextlib.suppress(Py4JError, OSError, AttributeError):  # Spark has ended
+                    self._application.end_forgotten()
             for worker in self._workers.all():
                 worker.check()
+                if looks % LEAVING_LOOKS == 0 and (executor := worker.leaves()) is not None:
+                    where = f"executor {executor.executor} on {executor.host}"
+                    self._on_leaving(worker.id, f"Spark decommissions {where}, and so it is drained")
 
     def _worker(self, spec: TaskManagerSpec) -> _SparkWorker:
-        return _SparkWorker(spec, self._application, claims=self._claims, on_lost=self._workers.ended)
+        return _SparkWorker(
+            spec,
+            self._application,
+            claims=self._claims,
+            doubted=self._doubted,
+            on_lost=self._workers.ended,
+        )
+
+    def _doubted(self) -> frozenset[str]:
+        """Hosts of which perhaps nothing is left: see `port.host.SharedHost.given_up`."""
+        hosts = (worker.doubted_host() for worker in self._workers.all())
+        return frozenset(host for host in hosts if host is not None)
+
+    # --- what only a shared host has --------------------------------------------------------------
+
+    def notes(self) -> list[str]:
+        """See `port.host.SharedHost`."""
+        exposure = self._application.exposure
+        return [*([exposure] if exposure else []), *waiting(one.place for one in self._workers.all())]
+
+    def on_leaving(self, listener: LeavingListener) -> None:
+        """See `port.host.SharedHost`: that of a worker whose executor is decommissioned."""
+        self._on_leaving = listener
+
+    def given_up(self, task_manager: TaskManagerId) -> None:
+        """See `port.host.SharedHost`. Spark does not notice for minutes that a whole host is gone
+        (`spark.network.timeout`), and goes on giving it tasks."""
+        worker = self._workers.get(task_manager)
+        if worker is not None:
+            worker.is_given_up = True
+
+    # --- the end ----------------------------------------------------------------------------------
 
     def stop(self, task_manager: TaskManagerId) -> None:
         """Cancels its job, unless it ends within RELEASE_GRACE_S; returns at once."""
@@ -139,9 +174,15 @@ class _SparkWorker:
         application: SparkApplication,
         *,
         claims: Claims | None,
+        doubted: Callable[[], frozenset[str]],
         on_lost: LostListener,
     ) -> None:
+        self.id = spec.id
+        self.is_given_up = False
         self._spec = spec
+        self._doubted = doubted
+        self._task: SparkTask | None = None  # on a cluster: as soon as it runs
+        self._leaves = False
         self._application = application
         self._spark: LiveSpark | None = None  # where its job was given to
         self._claims = claims
@@ -151,7 +192,7 @@ class _SparkWorker:
         self._status: SparkStatus | None = None
         self._failed: SparkTask | None = None
         self._group = f"unistream-{spec.id}"
-        self._wait = PlaceWait(spec.id)
+        self.place = PlaceWait(spec.id)
         self._stopping = threading.Event()
         self._ended = threading.Event()
         # The job group is a property of the thread's own twin in the JVM.
@@ -177,8 +218,29 @@ class _SparkWorker:
             self._failed = next(iter(self._status.failed_tasks()), None)
             if self._failed is not None:
                 spark.context.cancelJobGroup(self._group)
-            elif self._wait.is_pending:
-                self._wait.look(spark, self._status)
+            elif self.place.is_pending:
+                self.place.look(spark, self._status)
+            elif self._task is None and spark.placement is not None:
+                self._task = self._status.running_task()
+
+    def leaves(self) -> SparkTask | None:
+        """Its task, once, when the executor is being decommissioned."""
+        spark, task = self._spark, self._task
+        if spark is None or task is None or self._leaves or self._ended.is_set() or self._stopping.is_set():
+            return None
+        with contextlib.suppress(Py4JError, OSError, AttributeError):  # Spark has ended
+            self._leaves = bool(leaving_executors(spark.context, [task.executor]))
+        return task if self._leaves else None
+
+    def doubted_host(self) -> str | None:
+        """Where it ran, if it was given up, and Spark has not heard of the end of its task; else None."""
+        if not self.is_given_up or self._task is None or self._status is None:
+            return None
+        with contextlib.suppress(Py4JError, OSError, AttributeError):  # Spark has ended
+            if self._status.running_task() is not None:
+                return self._task.host
+        self.is_given_up = False
+        return None
 
     def join(self, timeout_s: float) -> None:
         if self._thread is threading.current_thread():
@@ -201,6 +263,7 @@ class _SparkWorker:
     def _run(self) -> None:
         reason = self._live()
         self._ended.set()
+        self.place.end()
         _LOG.info("event=worker_ended task_manager=%s reason=%r", self._spec.id, reason)
         try:
             self._on_lost(self._spec.id, reason, self._failed_on, self._hopeless)
@@ -212,7 +275,7 @@ class _SparkWorker:
         if self._stopping.is_set():
             return "it was stopped before it was started"
         folder = self._claims.offer(self._spec.id) if self._claims is not None else ""
-        order = WorkerOrder(spec=self._spec, claim_folder=folder)
+        order = WorkerOrder(spec=self._spec, claim_folder=folder, version=__version__)
         reason = "its Spark job ended"
         try:
             spark = self._spark = self._application.living()
@@ -261,7 +324,7 @@ class _SparkWorker:
         if spark.placement is None:
             return spark.context.parallelize([text], 1)
         cores = cpu_threads(Configuration(self._spec.config))
-        return spark.placement.order(text, cores=cores, avoid=self._spec.avoid)
+        return spark.placement.order(text, cores=cores, avoid={*self._spec.avoid, *self._doubted()})
 
     def _end_process(self) -> None:
         """Ends the worker's process: Spark reports a cancelled job seconds before it kills the process."""
@@ -271,42 +334,5 @@ class _SparkWorker:
             Processes([pid]).end(PROCESS_EXIT_S)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerOrder:
-    """The input of a Spark task, as JSON. `claim_folder` "": there is nothing to claim."""
-
-    spec: TaskManagerSpec
-    claim_folder: str
-
-
-def run_in_task(orders: Iterator[bytes]) -> tuple[()]:
-    """Runs in the Python worker of a Spark task: becomes the TaskManager until it is released. There are no
-    results."""
-    task = TaskContext.get()
-    if task is not None and task.attemptNumber() > 0:
-        return ()  # an id is used only once; the ResourceManager requests a new worker
-    order = msgspec.json.decode(next(orders), type=WorkerOrder)
-    spec = order.spec if order.claim_folder else replace(order.spec, host=executor_host())
-    os.environ.update(thread_environment(Configuration(spec.config)))
-    choose_allocator()
-    from unistream.worker.process import (
-        RELEASED,
-        run_task_manager,  # loads numpy and Arrow
-    )
-
-    die_with_parent(os.getppid())
-    if order.claim_folder and not claim(order.claim_folder):
-        return ()
-    path = log_path(spec)
-    if path is not None and order.claim_folder:
-        durable_files.make_folders(path.parent)
-    if path is not None and path.parent.is_dir():  # else this is another machine: its executor has a log
-        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        os.dup2(log, 1)  # this process serves no other task afterwards
-        os.dup2(log, 2)
-        os.close(log)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=LOG_FORMAT)
-    code = run_task_manager(spec)
-    if code != RELEASED:
-        raise Unreachable(f"the TaskManager ended with code {code}; its log says why")
-    return ()
+def _not_listened(_worker: TaskManagerId, _reason: str) -> None:
+    """Nobody listens yet."""

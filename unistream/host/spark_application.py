@@ -27,15 +27,23 @@ import pyspark
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 
-from unistream.base.config import FOREIGN, Configuration, is_secret
+from unistream.base.config import FOREIGN, SPARK_AUTHENTICATION, Configuration, is_secret
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.secrets import resolved
 from unistream.core.memory import cpu_threads
 from unistream.host.processes import Processes, below
 from unistream.host.spark_errors import in_words
-from unistream.host.spark_master import is_local, local_cores, refuse_connect, running_context
+from unistream.host.spark_master import (
+    is_local,
+    local_cores,
+    refuse_connect,
+    running_context,
+    submitted_settings,
+)
 from unistream.host.spark_placement import Placement
+from unistream.host.spark_security import exposure, leaves_machine
 from unistream.host.spark_settings import set_elsewhere, spark_settings
+from unistream.host.spark_status import is_known, live_executors
 
 LOCAL_ATTEMPTS_MAX: Final = 4  # of a task, as on a cluster
 JVM_EXIT_S: Final = 10.0
@@ -86,9 +94,12 @@ class SparkApplication:
         workers_max: The most workers at the same time.
         config: Its keys that begin with `spark.` go to Spark.
 
+    Attributes:
+        exposure: Why others may get what Spark carries, for people; "": they do not.
+
     Raises:
         ConfigError: Spark does not start (no Java, a master that is not there), or nothing is where a secret
-            of its configuration should be.
+            of its configuration should be; or others may get what it carries, and that is refused.
     """
 
     def __init__(self, master: str, workers_max: int, config: Mapping[str, str]) -> None:
@@ -98,6 +109,7 @@ class SparkApplication:
         self._config = {**config, **secrets}
         self._lock = threading.Lock()  # held while Spark starts: seconds, a minute where no master answers
         self._closed = False
+        self.exposure = ""
         self._spark = self._begin()
 
     def living(self) -> LiveSpark:
@@ -115,6 +127,20 @@ class SparkApplication:
                 _forget_dead(self._spark)
                 self._spark = self._begin(jvm_owned=self._spark.jvm_owned)
             return self._spark
+
+    def end_forgotten(self) -> None:
+        """Ends the context if its master does not know it any more, so that the next worker begins a new
+        one. One that the program has made stays: what else is done in it is not known here."""
+        spark = self._spark
+        if spark.placement is None or not spark.owned or not spark.lives or live_executors(spark.context):
+            return
+        if is_known(spark.context) is False:
+            _LOG.warning(
+                "event=spark_forgotten application=%s action=start_again reason=%r",
+                spark.context.applicationId,
+                f"{spark.context.master} was restarted and does not know it (spark.deploy.recoveryMode)",
+            )
+            _stop(spark.context)
 
     @property
     def is_local(self) -> bool:
@@ -153,7 +179,25 @@ class SparkApplication:
             _warn_of_ignored(context, self._config)
         pid = int(context._jvm.java.lang.ProcessHandle.current().pid())
         placement = None if is_local(str(context.master)) else Placement(context)
-        return LiveSpark(context, placement, pid, owned, jvm_owned)
+        spark = LiveSpark(context, placement, pid, owned, jvm_owned)
+        self._look_at_connections(spark)
+        return spark
+
+    def _look_at_connections(self, spark: LiveSpark) -> None:
+        """Raises ConfigError: see the class; Spark has ended then, if it was started here."""
+        config = Configuration(self._config)
+        if spark.placement is None or not leaves_machine(config):
+            return
+        self.exposure = exposure(spark.context.getConf().get, str(spark.context.master)) or ""
+        if not self.exposure:
+            return
+        if config.get(SPARK_AUTHENTICATION):
+            if spark.owned:
+                _stop(spark.context)
+            if spark.owned and spark.jvm_owned:
+                end_jvm()
+            raise ConfigError(f"{self.exposure} ({SPARK_AUTHENTICATION.key} is true)")
+        _LOG.warning("event=spark_exposed reason=%r", self.exposure)
 
 
 def _is_spark_secret(key: str) -> bool:
@@ -215,7 +259,8 @@ def _context(master: str, workers_max: int, config: Mapping[str, str], *, may_en
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # with a number of threads libraries are loaded after that is set for them
     own_daemon = cpu_threads(Configuration(config)) is None
-    settings = spark_settings(config, local=local, own_daemon=own_daemon, elsewhere=set_elsewhere())
+    elsewhere = set_elsewhere() | submitted_settings().keys()
+    settings = spark_settings(config, local=local, own_daemon=own_daemon, elsewhere=elsewhere)
     settings["spark.master"] = master
     try:
         with _own_interrupt_handler():

@@ -18,6 +18,7 @@ from unistream.host.preloaded import preload
 OF_SPARK: Final = (
     "pyspark.worker",
     "unistream.host.spark",
+    "unistream.host.spark_executor",
     "unistream.host.spark_engine",
     "unistream.worker.bounded",
 )

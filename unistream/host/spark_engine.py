@@ -29,6 +29,7 @@ from msgspec import structs
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import Accumulator, Broadcast, SparkContext
 
+from unistream import __version__
 from unistream.base.config import TMP_DIRS, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId
@@ -153,6 +154,7 @@ class SparkEngine:
             tmp_dirs=Configuration(run.job.graph.config).find(TMP_DIRS),
             slots_folder=self._slots_folder() if cores else "",
             slots=cores or 0,
+            version="" if cores else __version__,
         )
 
     def _slots_folder(self) -> str:

@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
+from unistream.host.spark_executor import UNFIT
+
 _PYTHON_ERROR: Final = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception): .*)$", re.MULTILINE)
 _NO_PROGRAM: Final = re.compile(r"Cannot run program .*")
 _NOT_IMPORTED: Final = re.compile(r"^(?:ModuleNotFoundError|ImportError): .*$", re.MULTILINE)
@@ -17,6 +19,7 @@ _NO_DAEMON: Final = re.compile(r"ModuleNotFoundError: No module named 'unistream
 _OTHER_VERSION: Final = re.compile(
     r"Python in worker has different version.*?\.(?=\s|$)|PYTHON_VERSION_MISMATCH"
 )
+_UNFIT: Final = re.compile(rf"^.*?({UNFIT} .*)$", re.MULTILINE)
 _TASK: Final = re.compile(
     r"Lost task \d+\.(\d+) in stage (\d+)\.\d+ \(TID \d+\) \((\S+) executor ([^)\s]+)\)"
 )
@@ -42,8 +45,11 @@ def in_words(error: Exception | str) -> str:
 
 
 def unusable_python(error: Exception | str, python: str) -> str | None:
-    """Why no worker can ever start with the interpreter `python` of Spark's tasks; None: another failure."""
+    """Why no worker can ever start with the interpreter `python` of Spark's tasks, or on an executor; None:
+    another failure."""
     text = text_of(error)
+    if (unfit := _UNFIT.search(text)) is not None:
+        return unfit[1]
     found = _NO_PROGRAM.search(text) or _NOT_IMPORTED.search(text) or _OTHER_VERSION.search(text)
     found = found or _NO_DAEMON.search(text)
     if found is None:

@@ -7,13 +7,14 @@ import re
 from typing import Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql.utils import is_remote
 
 from unistream.base.errors import ConfigError
 
 ATTEMPTS_MAX: Final = 4  # Spark's default of spark.task.maxFailures
 
+_GATEWAY: Final = "PYSPARK_GATEWAY_PORT"  # that of the JVM of which this program is a child
 _LOCAL: Final = re.compile(r"^local(?:\[(\*|\d+)(?:,(\d+))?\])?$")
 
 
@@ -62,6 +63,15 @@ def actual_master(configured: str) -> str:
     """The master of the program's Spark context, or, without one, the configured master."""
     context = running_context()
     return configured if context is None else str(context.master)
+
+
+def submitted_settings() -> dict[str, str]:
+    """What `spark-submit` has given this program, in either deploy mode, on the command line or from its
+    files; empty: it did not start it."""
+    if _GATEWAY not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 def refuse_connect() -> None:

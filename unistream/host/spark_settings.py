@@ -10,6 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from unistream.base.config import JOBMANAGER_ADDRESS, JOBMANAGER_BIND, Configuration
+from unistream.base.hosts import is_loopback
+
+DRIVER_HOST: Final = "spark.driver.host"
 DAEMON: Final = "unistream.host.spark_daemon"
 
 _NEEDED: Final = {
@@ -49,10 +53,19 @@ def spark_settings(
     False
     """
     defaults = _DEFAULTS | (_LOCAL_DEFAULTS if local else {})
+    defaults |= {} if local else _driver_place(Configuration(config))
     settings = {key: value for key, value in defaults.items() if key not in elsewhere} | _NEEDED
     if own_daemon:
         settings["spark.python.daemon.module"] = DAEMON
     return settings | {key: value for key, value in config.items() if key.startswith("spark.")}
+
+
+def _driver_place(config: Configuration) -> dict[str, str]:
+    """Executors on other hosts reach the driver where workers reach the JobManager: both are one process."""
+    host, bind = config.find(JOBMANAGER_ADDRESS), config.get(JOBMANAGER_BIND)
+    if host is None or is_loopback(bind):
+        return {}
+    return {DRIVER_HOST: host, "spark.driver.bindAddress": bind}
 
 
 def set_elsewhere(environment: Mapping[str, str] = os.environ) -> frozenset[str]:

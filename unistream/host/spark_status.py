@@ -7,7 +7,7 @@ do). Each value is one call of the JVM.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +16,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.traceback_utils import SCCallSiteSync
 
+_MASTER_STATE: Final = "org.apache.spark.deploy.DeployMessages$RequestMasterState$"
 _DRIVER: Final = "driver"  # its name among the executors
 TASKS_MAX: Final = 256  # of a stage: the states of single tasks are not read beyond that
 
@@ -72,6 +73,39 @@ def live_executors(context: SparkContext) -> list[SparkExecutor]:
     ]
 
 
+def leaving_executors(context: SparkContext, executors: Iterable[str]) -> frozenset[str]:
+    """Those that are being decommissioned: they get no more tasks, and end when the last one has, or with
+    their host."""
+    scheduler: Any = context._jsc.sc().taskScheduler()
+    return frozenset(one for one in executors if scheduler.getExecutorDecommissionState(one).isDefined())
+
+
+def is_known(context: SparkContext) -> bool | None:
+    """Whether the leading standalone master knows the application: one that was restarted without recovery
+    knows none, gives it no executors, and does not say so. None: nobody answers, or it is no such master."""
+    scheme, _, places = str(context.master).partition("://")
+    if scheme != "spark":
+        return None
+    answers = [_known_at(context, f"spark://{place}") for place in places.split(",")]
+    return None if all(answer is None for answer in answers) else any(answers)
+
+
+def _known_at(context: SparkContext, url: str) -> bool | None:
+    """None: it does not answer, or does not lead."""
+    jvm: Any = context._jvm
+    try:
+        request = jvm.java.lang.Class.forName(_MASTER_STATE).getField("MODULE$").get(None)
+        environment = context._jsc.sc().taskScheduler().backend().rpcEnv()
+        master = environment.setupEndpointRef(jvm.org.apache.spark.rpc.RpcAddress.fromSparkURL(url), "Master")
+        anything = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("java.lang.Object"))
+        state = master.askSync(request, anything)
+        if str(state.status()) != "ALIVE":
+            return None
+        return any(str(application.id()) == context.applicationId for application in state.activeApps())
+    except Py4JJavaError:
+        return None
+
+
 def host_of(host_port: str) -> str:
     """The host of an executor. It has a port only as soon as its block manager is known, a moment after it
     counts.
@@ -112,6 +146,12 @@ class SparkStatus:
             )
             for task in _each(found)
         ]
+
+    def running_task(self) -> SparkTask | None:
+        """A task of the group that runs, by what Spark has heard last of its executor; None: there is
+        none."""
+        running = (task for stage in self.stages() for task in self.tasks(stage) if task.state == "RUNNING")
+        return next(running, None)
 
     def failed_tasks(self) -> list[SparkTask]:
         """Attempts that have failed, of all stages; two calls for each stage without any."""

@@ -25,6 +25,8 @@ from unistream.base.object_stores import use_store
 from unistream.core.memory import thread_environment
 from unistream.host.child import die_with_parent
 from unistream.host.core_slots import core_slot
+from unistream.host.executor import executor_host
+from unistream.host.spark_executor import check_version
 from unistream.model.bounded import BoundedJob, PlaceReport
 from unistream.net.folder import PrivateFolder
 from unistream.worker.exchange import PLACE_FOLDER_PREFIX, spill_roots
@@ -75,6 +77,7 @@ class StageTasks(msgspec.Struct, frozen=True, kw_only=True):
         attempts_max: How often Spark runs a task that raises.
         tmp_dirs: `io.tmp.dirs`, for what does not fit into memory.
         slots_folder, slots: Of `core_slot`; empty: Spark itself bounds the number of tasks.
+        version: Of the JobManager's unistream; "": all is of one installation.
     """
 
     run: int
@@ -82,6 +85,7 @@ class StageTasks(msgspec.Struct, frozen=True, kw_only=True):
     tmp_dirs: str | None = None
     slots_folder: str = ""
     slots: int = 0
+    version: str = ""
 
 
 class StageRunner:
@@ -158,6 +162,8 @@ def _in_task(tasks: StageTasks) -> Iterator[tuple[TaskContext, Path]]:
     """This attempt of a Spark task, and a folder that is removed with it."""
     task = TaskContext.get()
     assert task is not None, "Spark runs it in a task"
+    if tasks.version:
+        check_version(executor_host(), tasks.version)
     if tasks.slots_folder:  # the terminal of a user, who gets the failure in one line
         logging.getLogger("unistream.worker.task.task").setLevel(logging.CRITICAL)
     choose_allocator()

@@ -255,6 +255,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
         reads: The same of sources.
         plain_sinks: Sinks that commit nothing, as there; empty also as `writes` is.
         incomplete: What is missing here, of a job that has ended; "": nothing.
+        notes: What a user should know of where its workers run; none if all is well.
     """
 
     job: JobId
@@ -295,6 +296,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     reads: dict[OperatorUid, tuple[str, ...]] = {}
     plain_sinks: tuple[OperatorUid, ...] = ()
     incomplete: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def is_terminal(self) -> bool:

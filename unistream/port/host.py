@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from unistream.base.ids import TaskManagerId
 from unistream.model.credentials import Credentials
@@ -83,3 +83,25 @@ class WorkerHost(Protocol):
 
     def close(self) -> None:
         """Ends all, waits for them, and leaves no process behind."""
+
+
+class LeavingListener(Protocol):
+    """Called once, from any thread, when a worker's machine is about to go; `reason` is for people."""
+
+    def __call__(self, task_manager: TaskManagerId, reason: str, /) -> None: ...
+
+
+@runtime_checkable
+class SharedHost(WorkerHost, Protocol):
+    """A host on which others decide, too, such as a cluster manager: it has more to say than that a worker
+    has ended."""
+
+    def notes(self) -> list[str]:
+        """What people should know of it; nothing if all is well. Returns at once."""
+
+    def on_leaving(self, listener: LeavingListener) -> None:
+        """Calls `listener` from now on."""
+
+    def given_up(self, task_manager: TaskManagerId) -> None:
+        """The worker is released, or was lost: as long as its process is not known to have ended, other
+        machines are preferred to that one, of which perhaps nothing is left. Returns at once."""

@@ -260,8 +260,8 @@ class _Api:
         return _json({"taskmanagers": self._dispatcher.task_managers()})
 
     def own_jobs(self) -> Response:
-        """Every `JobSummary`, the cluster that answers, and what a user should know of its metadata."""
-        jobs, notes = self._dispatcher.jobs(), self._dispatcher.metadata_health().sentences()
+        """Every `JobSummary`, the cluster that answers, and what a user should know of it."""
+        jobs, notes = self._dispatcher.jobs(), self._dispatcher.notes()
         return _json({"jobs": jobs, "cluster": self._dispatcher.cluster, "notes": notes})
 
     def health(self) -> Response:

@@ -74,7 +74,7 @@ class FiguresApi:
                 JobInList(summary=job, figures=self._figures(job, info))
                 for job, info in self._dispatcher.shown_jobs()
             ],
-            notes=self._dispatcher.metadata_health().sentences(),
+            notes=self._dispatcher.notes(),
             dagster_url=self._dispatcher.config.find(WEB_DAGSTER_URL),
         )
 

@@ -8,14 +8,14 @@ import pytest
 
 from tests.unit.client.servers import Server, answers
 from unistream import __version__
+from unistream.base import releases
 from unistream.base.errors import ConfigError
-from unistream.client.remote import versions
 from unistream.client.remote.rest_client import RestClient
 from unistream.client.remote.versions import check_version
 
 
 def test_examples_in_docstrings_run() -> None:
-    outcome = doctest.testmod(versions)
+    outcome = doctest.testmod(releases)
     assert outcome.attempted > 0
     assert outcome.failed == 0
 

@@ -10,7 +10,7 @@ import pytest
 
 from unistream.base.ids import TaskManagerId
 from unistream.host.spark_status import SparkExecutor, SparkStage, host_of
-from unistream.host.spark_wait import AGAIN_MS, FIRST_MS, PlaceWait, lacking
+from unistream.host.spark_wait import AGAIN_MS, FIRST_MS, PlaceWait, lacking, waiting
 from unistream.testing.harness.operators import ManualClock
 
 TWO = [SparkExecutor(id=str(n), host=f"node-{n}", cores=2, active=2) for n in (1, 2)]
@@ -24,7 +24,7 @@ TWO = [SparkExecutor(id=str(n), host=f"node-{n}", cores=2, active=2) for n in (1
             "spark://m:7077",
             TWO,
             False,
-            "2 executors (node-1, node-2), which run 4 tasks on 4 cores",
+            "2 executors (node-1, node-2), with 4 cores and 4 tasks that run",
             id="full",
         ),
         pytest.param("local[2]", [], True, "local[2] runs 2 tasks at a time", id="a session of few threads"),
@@ -32,6 +32,12 @@ TWO = [SparkExecutor(id=str(n), host=f"node-{n}", cores=2, active=2) for n in (1
 )
 def test_what_spark_lacks(master: str, executors: list[SparkExecutor], is_local: bool, said: str) -> None:
     assert said in lacking(master, executors, is_local=is_local)
+
+
+def test_a_master_that_has_forgotten_the_application_is_named() -> None:
+    """In a session of the program, which is not started again here."""
+    said = lacking("spark://m:7077", [], is_local=False, forgotten=True)
+    assert "does not know this application any more: start its session again" in said
 
 
 @pytest.mark.parametrize(
@@ -69,7 +75,7 @@ def test_it_is_said_after_a_while_and_again_until_the_worker_has_its_place(
     context = SimpleNamespace(master="local[1]", _jsc=None)
     spark: Any = SimpleNamespace(context=context, placement=None)
     wait = PlaceWait(TaskManagerId("tm-1"), clock)
-    lines = []
+    lines, said = [], []
     with caplog.at_level(logging.WARNING, "unistream.host"):
         for later_ms, found in [
             (0, []),
@@ -83,6 +89,8 @@ def test_it_is_said_after_a_while_and_again_until_the_worker_has_its_place(
             status.found = found
             wait.look(spark, cast("Any", status))
             lines.append(len(caplog.messages))
+            said.append(bool(waiting([wait])))
     assert lines == [0, 0, 1, 1, 2, 2]
+    assert said == [False, False, True, True, True, False]
     assert not wait.is_pending
     assert "event=worker_waits_for_spark task_manager=tm-1 waited_s=75" in caplog.messages[-1]

@@ -47,3 +47,11 @@ ALLOWED_PATHS: Final = ConfigOption(
     "besides the cluster's own folders. Unset: in any object store. A token with the scope `admin` may name "
     "any place.",
 )
+SPARK_AUTHENTICATION: Final = ConfigOption(
+    "security.spark.require-authentication",
+    parse_bool,
+    "false",
+    "A cluster whose workers may be on other hosts does not start on a Spark whose processes do not know "
+    "each other by a secret (spark.authenticate), or speak plain text (spark.network.crypto.enabled): "
+    "workers get their keys with Spark's tasks. `false`: it says so, in its log and where jobs are listed.",
+)

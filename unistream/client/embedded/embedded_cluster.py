@@ -49,6 +49,7 @@ from unistream.client.embedded.hosts import (
     engine_factory,
     host_factory,
     host_traits,
+    settled,
     workers_max,
 )
 from unistream.client.embedded.job_folder import check_leader, job_folder
@@ -133,6 +134,7 @@ class EmbeddedCluster(Closing):
     ) -> None:
         refuse_outside_tests()
         use_store(config)
+        config = settled(target, config) if create_host is None else config
         if rest:
             require("server", "the REST API of a cluster")
         elif target == STANDALONE and config.find(REST_AUTHENTICATION) == "token":

@@ -8,9 +8,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from unistream.base.config import JOBMANAGER_PORT, SPARK_MASTER, STANDALONE_PORT, Configuration
+from unistream.base.config import (
+    JOBMANAGER_ADDRESS,
+    JOBMANAGER_BIND,
+    JOBMANAGER_PORT,
+    SPARK_MASTER,
+    STANDALONE_PORT,
+    Configuration,
+)
 from unistream.base.errors import ConfigError
 from unistream.base.extras import is_installed, require
+from unistream.base.hosts import is_loopback
 from unistream.port.host import HostTraits, WorkerHost
 
 if TYPE_CHECKING:  # they load what a program needs later, while its workers start
@@ -60,6 +68,24 @@ def warm_up(target: str, config: Configuration) -> None:
         from unistream.host.local import warm_up
 
         warm_up(config)
+
+
+def settled(target: str, config: Configuration) -> Configuration:
+    """The configuration with what `spark-submit` says where it is silent: the master, and by which address
+    executors reach the driver, which is this process."""
+    if target != SPARK:
+        return config
+    require(SPARK, "the target spark")
+    from unistream.host.spark_master import submitted_settings
+    from unistream.host.spark_settings import DRIVER_HOST
+
+    given, found = config.to_dict(), dict[str, str]()
+    known = submitted_settings() | given
+    if SPARK_MASTER.key in known:
+        found[SPARK_MASTER.key] = known[SPARK_MASTER.key]
+    if DRIVER_HOST in known and not is_loopback(config.get(JOBMANAGER_BIND)):
+        found[JOBMANAGER_ADDRESS.key] = given.get(JOBMANAGER_ADDRESS.key, known[DRIVER_HOST])
+    return config.merged(found)
 
 
 def host_factory(target: str, config: Configuration, echo: Echo | None = None) -> HostFactory:

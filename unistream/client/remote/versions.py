@@ -9,16 +9,15 @@ two releases have to agree on, so both must be of one release.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import msgspec
 
 from unistream.base.errors import ConfigError
+from unistream.base.releases import is_same_release, release
 from unistream.client.remote.answers import decode
 from unistream.client.remote.rest_client import RestClient
 
-_RELEASE: Final = re.compile(r"(\d+)\.(\d+)")
 _OURS: Final = "unistream"
 
 
@@ -42,24 +41,10 @@ def check_version(cluster: RestClient) -> None:
     if not found.revision.startswith(_OURS):
         what = f"Flink {found.version}" if found.version else "something else"
         raise ConfigError(f"at {cluster.url} runs {what}, and no cluster of unistream; nothing was submitted")
-    if not is_compatible(__version__, found.version):
+    if not is_same_release(__version__, found.version):
         raise ConfigError(
             f"the cluster at {cluster.url} runs unistream {found.version}, and this client is "
             f"{__version__}: major and minor number must be the same; nothing was submitted, stopped or "
-            f"replaced. Install unistream {_minor(found.version)}.* here, or start the cluster with "
-            f"{_minor(__version__)}.*"
+            f"replaced. Install unistream {release(found.version)}.* here, or start the cluster with "
+            f"{release(__version__)}.*"
         )
-
-
-def is_compatible(client: str, cluster: str) -> bool:
-    """Whether jobs that one version submits run on a cluster of the other.
-
-    >>> is_compatible("0.1.0", "0.1.4"), is_compatible("0.1.0", "0.2.0"), is_compatible("1.10.0", "1.1.0")
-    (True, False, False)
-    """
-    return _minor(client) == _minor(cluster)
-
-
-def _minor(version: str) -> str:
-    found = _RELEASE.match(version)
-    return found[0] if found else version

@@ -64,7 +64,8 @@ class JobViews:
         them."""
         recovering, master = self._unended(job)
         if master is not None:
-            return master.live.info(self._resources.workers())
+            shown = master.live.info(self._resources.workers())
+            return replace(shown, notes=tuple(self._resources.notes()))
         if recovering is not None:
             return recovering
         result = self._ports.jobs.result(job)
@@ -249,6 +250,10 @@ class JobViews:
     def metadata_health(self) -> MetadataHealth:
         """The state of the database."""
         return self._ports.catalogue.health()
+
+    def notes(self) -> list[str]:
+        """What a user should know of the database, and of where the workers run."""
+        return [*self.metadata_health().sentences(), *self._resources.notes()]
 
     def commits(self, after: int, limit: int) -> Sequence[OutboxRecord]:
         """See `MetadataStore.outbox`. Raises Unreachable."""

@@ -29,7 +29,7 @@ from unistream.master.service.senders import SendFailure
 from unistream.model import messages as msg
 from unistream.model.credentials import Credentials
 from unistream.model.job_info import TaskManagerInfo
-from unistream.port.host import LostListener, TaskManagerSpec, WorkerHost
+from unistream.port.host import LostListener, SharedHost, TaskManagerSpec, WorkerHost
 
 TICK_MS: Final = 250  # heartbeat and idle timeouts are seconds
 RELEASE_GRACE_MS: Final = 5_000  # a released worker ends by itself in this time, else its host ends it
@@ -118,11 +118,17 @@ class ResourceManager:
         self._workers_lock = threading.Lock()
         self._stopping = ports.stopping
         self._host = create_host(self._on_lost)
+        if isinstance(self._host, SharedHost):
+            self._host.on_leaving(self.drain_worker)
 
     @property
     def host(self) -> WorkerHost:
         """Where the workers run."""
         return self._host
+
+    def notes(self) -> list[str]:
+        """What people should know of where the workers run."""
+        return self._host.notes() if isinstance(self._host, SharedHost) else []
 
     def start(self) -> None:
         self._loop.start(self._begin, self._step)
@@ -198,6 +204,12 @@ class ResourceManager:
     def blocked(self) -> tuple[resource.BlockedHost, ...]:
         """Hosts that are avoided, as of the machine's last step."""
         return self._blocked
+
+    def drain_worker(self, task_manager: TaskManagerId, reason: str) -> None:
+        """Its machine is about to go: its tasks go on elsewhere before that, from their last checkpoint."""
+        logger.info("event=worker_leaves task_manager=%s reason=%r", task_manager, reason)
+        self._on_lost(task_manager, reason)
+        self._stopping.submit(self._stop_process, task_manager)
 
     def close(self) -> None:
         """Releases all workers and ends their processes. Workers that users have started end their tasks and
@@ -333,6 +345,8 @@ class ResourceManager:
 
     def _stop_worker(self, task_manager: TaskManagerId, reason: str) -> None:
         logger.info("event=worker_stopped task_manager=%s reason=%r", task_manager, reason)
+        if isinstance(self._host, SharedHost):
+            self._host.given_up(task_manager)
         worker = self._give_up(task_manager, reason)
         if worker is None or worker.address is None:
             self._stopping.submit(self._stop_process, task_manager)
