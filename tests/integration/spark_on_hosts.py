@@ -23,6 +23,7 @@ SECRET: Final = "canary-of-the-secret-that-spark-has"  # of a test
 NONE: Final[Mapping[str, str]] = {}
 SPARK: Final = {
     "spark.executor.memory": "512m",
+    "spark.cores.max": str(2 * CORES),
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 """Options of our clusters in front of it."""
@@ -55,9 +56,9 @@ class SparkOnHosts:
         self._start(self._at, "master", *ports, name="Master")
         eventually(lambda: self._hosts[self._at].listens(UI_PORT), f"its master: see {self.folder}", WAIT_S)
 
-    def start_worker(self, at: str, *, cores: int = CORES, **env: str) -> None:
-        """With `env`, also of the Python of its executors."""
-        words = ("--cores", str(cores), "--memory", "1g", "--webui-port", "8081", self.master)
+    def start_worker(self, at: str, **env: str) -> None:
+        """With room for two applications. `env`: also of the Python of its executors."""
+        words = ("--cores", str(2 * CORES), "--memory", "1g", "--webui-port", "8081", self.master)
         work = str(self.folder / f"work-{at}")
         self._start(at, "worker", "--work-dir", work, *words, name="Worker", **env)
 

@@ -157,6 +157,17 @@ def _assert_nothing_is_told(scene: Scene, said: str, tap: Wiretap) -> None:
         assert tap.seen(word) == []
 
 
+def test_executors_that_do_not_reach_the_job_manager_are_named(scene: Scene, tmp_path: Path) -> None:
+    """One that listens for its own host alone, which is the default."""
+    here = "127.0.0.1"
+    closed = {"jobmanager_bind-host": here, "rest_bind-address": here, "rest_address": here}
+    master = scene.cluster.master("a", "closed", **closed)
+    run = ("run", "keyed_files:some", "-t", "remote", "-m", master.urls[-1].removeprefix("http://"), "--json")
+    said = scene.cluster.says("a", *run, "-D", "execution.runtime-mode=STREAMING", code=1)
+    assert "no worker of this cluster can run on host-" in said
+    assert "start the cluster with jobmanager.bind-host (0.0.0.0) and jobmanager.rpc.address" in said
+
+
 class Slowly(Numbers):
     """Takes some seconds in all, and says when it has begun."""
 

@@ -59,3 +59,35 @@ def test_what_workers_need_is_not_left_to_a_file_for_every_spark() -> None:
     assert made["spark.python.worker.reuse"] == "false"
     assert "spark.python.daemon.module" not in made
     assert "spark.driver.memory" not in made, "of a cluster it is the user's"
+
+
+@pytest.mark.parametrize(
+    ("config", "elsewhere", "driver"),
+    [
+        pytest.param({}, (), (None, None), id="all is on one host"),
+        pytest.param({"jobmanager.rpc.address": "d"}, (), (None, None), id="the JobManager is on loopback"),
+        pytest.param(
+            {"jobmanager.rpc.address": "d", "jobmanager.bind-host": "0.0.0.0"},
+            (),
+            ("d", "0.0.0.0"),
+            id="where workers reach the JobManager",
+        ),
+        pytest.param(
+            {"jobmanager.rpc.address": "d", "jobmanager.bind-host": "0.0.0.0", "spark.driver.host": "e"},
+            (),
+            ("e", "0.0.0.0"),
+            id="as the user says",
+        ),
+        pytest.param(
+            {"jobmanager.rpc.address": "d", "jobmanager.bind-host": "0.0.0.0"},
+            ("spark.driver.host", "spark.driver.bindAddress"),
+            (None, None),
+            id="as a file for every Spark says",
+        ),
+    ],
+)
+def test_executors_reach_the_driver_where_workers_reach_the_job_manager(
+    config: dict[str, str], elsewhere: tuple[str, ...], driver: tuple[str | None, str | None]
+) -> None:
+    made = spark_settings(config, local=False, own_daemon=True, elsewhere=frozenset(elsewhere))
+    assert (made.get("spark.driver.host"), made.get("spark.driver.bindAddress")) == driver
