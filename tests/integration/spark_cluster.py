@@ -96,7 +96,12 @@ class SparkCluster:
 
     def executors(self, host: str) -> list[psutil.Process]:
         """The JVMs of the executors there."""
-        return [one for one in self._below(host) if "java" in Path(one.exe()).name]
+        found = []
+        for one in self._below(host):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+                if "java" in Path(one.exe()).name:
+                    found.append(one)
+        return found
 
     def start_worker(self, host: str) -> None:
         """Again, if the one of that host has ended. Its Python breaks while the host is broken."""

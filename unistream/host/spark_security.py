@@ -19,7 +19,7 @@ ENCRYPTS: Final = (ENCRYPT, "spark.authenticate.enableSaslEncryption", "spark.ss
 
 def leaves_machine(config: Configuration) -> bool:
     """Whether a cluster's workers may be on other hosts, and so get keys with their tasks."""
-    return bool(config.find(INTERNAL_TLS)) or not is_loopback(config.get(JOBMANAGER_BIND))
+    return config.find(INTERNAL_TLS) is True or not is_loopback(config.get(JOBMANAGER_BIND))
 
 
 def exposure(setting: Callable[[str], str | None], master: str) -> str | None:

@@ -74,8 +74,8 @@ def live_executors(context: SparkContext) -> list[SparkExecutor]:
 
 
 def leaving_executors(context: SparkContext, executors: Iterable[str]) -> frozenset[str]:
-    """Those that are being decommissioned: they get no more tasks, and end when the last one has, or with
-    their host."""
+    """The part of `executors` that is decommissioned: these get no more tasks, and end when the last one has,
+    or with their host."""
     scheduler: Any = context._jsc.sc().taskScheduler()
     return frozenset(one for one in executors if scheduler.getExecutorDecommissionState(one).isDefined())
 
