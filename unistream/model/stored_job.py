@@ -69,13 +69,15 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
 
 class JobPointer(msgspec.Struct, frozen=True, kw_only=True):
     """``jobs/<job>/job``: the artifacts with the stored job, with the code that it needs, and with what it
-    was made of (empty: there is none); its name, for messages about a job that cannot be read."""
+    was made of (empty: there is none); its name, for messages about a job that cannot be read. `seal`: see
+    `core.access.code_seal`; empty: an earlier version has written it."""
 
     stored: str
     artifact: str
     name: str
     submitted_ms: int
     pipeline: str = ""
+    seal: str = ""
     format: int = FORMAT
 
     @property

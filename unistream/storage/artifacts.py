@@ -54,7 +54,10 @@ class FsArtifactStore:
         except FileNotFoundError:
             raise CorruptSnapshot(f"the job's code {target.url} is missing") from None
         if hashlib.sha256(content).hexdigest() != sha256:
-            raise CorruptSnapshot(f"the job's code {target.url} does not match its checksum")
+            raise CorruptSnapshot(
+                f"the job's code {target.url} does not match its checksum: it is not what was accepted, "
+                "so it is neither opened nor run"
+            )
         return content
 
     def names(self) -> Sequence[str]:

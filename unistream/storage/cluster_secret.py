@@ -2,6 +2,7 @@
 
     security/secret      32 random bytes, in hex: seals what lies where others may write
     security/authority   signs the certificates of its processes; made with the first server beyond loopback
+    security/sealing     all jobs that are stored have a seal since: one without is none of this cluster
 
 Who has them can make what the cluster takes for its own, as who can write its jobs can.
 """
@@ -9,6 +10,7 @@ Who has them can make what the cluster takes for its own, as who can write its j
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -23,6 +25,7 @@ from unistream.trust.seals import SealKey
 SECRET_BYTES: Final = 32
 SECRET: Final = "secret"  # noqa: S105  # a file's name
 AUTHORITY: Final = "authority"
+SEALING: Final = "sealing"
 
 
 def cluster_secret(
@@ -46,9 +49,31 @@ def cluster_secret(
     if len(secret) != SECRET_BYTES:
         raise CorruptSnapshot(
             f"{_url(root_url, SECRET, fs)} is no secret of a cluster; put the right one back, or remove it: "
-            "then all tokens are void"
+            "then all tokens are void, and no stored job is run"
         )
     return secret
+
+
+def begin_sealing(
+    root_url: str,
+    seal_all: Callable[[], None],
+    *,
+    key: SealKey | None = None,
+    fs: AbstractFileSystem | None = None,
+) -> None:
+    """Calls `seal_all`, unless a leader of this cluster has done so.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+        CorruptSnapshot: what is there was sealed with another key.
+        Transient, OutcomeUnknown: the store does not answer.
+    """
+
+    def sealed() -> bytes:
+        seal_all()
+        return b"all jobs have a seal"
+
+    kept_once(root_url, SEALING, sealed, key=key, fs=fs)
 
 
 def cluster_authority(

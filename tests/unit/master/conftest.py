@@ -107,6 +107,7 @@ class Cluster:
             new_id=lambda: uuid.uuid4().hex,
             log_dir=self.log_dir,
             places=self.places,
+            secret=b"of a test",
         )
 
     def store(self) -> SqlMetadataStore:

@@ -27,7 +27,6 @@ from unistream.base.config import (
     Configuration,
 )
 from unistream.base.errors import ConfigError, Unreachable
-from unistream.base.ids import JobId
 from unistream.client.embedded.cluster_trust import ClusterTrust
 from unistream.client.embedded.contending import OnEnd, Term
 from unistream.client.embedded.hosts import STANDALONE, control_port
@@ -52,7 +51,7 @@ from unistream.port.retention import MetadataRetention
 from unistream.port.transport import ControlHandler, Server
 from unistream.rest.listener import Listener, ServedOnDemand
 from unistream.storage.artifacts import FsArtifactStore
-from unistream.storage.cluster_secret import cluster_secret
+from unistream.storage.cluster_secret import begin_sealing, cluster_secret
 from unistream.storage.fs import FsCheckpointStorage
 
 if TYPE_CHECKING:
@@ -145,8 +144,9 @@ class LeaderProcess(Closing):
             self._tokens = TokenStore(term.store, SystemClock(), secret)
             asks = trust.asks_for_tokens and not trust.encrypts_workers
             self._workers = worker_secret(secret) if asks and plan.target == STANDALONE else ""
-            services = _services(plan, clock, election, self._workers, partial(exchange_token, secret))
+            services = _services(plan, clock, election, self._workers, secret)
             ports = master_ports(services, term.store, term.leadership)
+            begin_sealing(plan.root, ports.jobs.seal_all, key=trust.seal_key)
             self.dispatcher = Dispatcher(plan.config, services, ports)
             self._cleanups.add(self._end_dispatcher)
             self.dispatcher.recover()
@@ -295,10 +295,10 @@ def _services(
     clock: Clock,
     election: LeaderElection,
     workers: str,
-    exchange: Callable[[JobId], str],
+    secret: bytes,
 ) -> ClusterServices:
-    """`clock`: of the master's timeouts; `workers`: what standalone workers present; `exchange`: what a
-    job's tasks do."""
+    """`clock`: of the master's timeouts; `workers`: what standalone workers present; `secret`: of the
+    cluster."""
     config = plan.config
     url = home.metadata_url(config)
     away = _prepare_metadata(url)
@@ -310,7 +310,8 @@ def _services(
         create_server=partial(_serve_workers, plan, workers, credentials),
         connect=partial(FlightControlClient, credentials=credentials),
         credentials=plan.trust.worker,
-        exchange_token=exchange,
+        exchange_token=partial(exchange_token, secret),
+        secret=secret,
         metadata=SqlMetadataStore(url, is_ensured=away is None),
         metadata_away=away,
         checkpoint_root=config.find(CHECKPOINT_DIR) or f"{plan.root}/checkpoints",

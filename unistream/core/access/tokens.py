@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -163,6 +163,13 @@ def worker_secret(secret: bytes) -> str:
     """What workers that connect over TCP present: it follows from the cluster's secret, so it is the same for
     all of its leaders."""
     return hmac.new(secret, b"workers", hashlib.sha256).hexdigest()
+
+
+def code_seal(secret: bytes, job: JobId, names: Iterable[str]) -> str:
+    """What only who has the cluster's secret can write next to the names of a job's artifacts, which are
+    digests of their content: that this cluster has accepted these, for this job."""
+    key = hmac.new(secret, b"code", hashlib.sha256).digest()
+    return hmac.new(key, "\n".join((job, *names)).encode(), hashlib.sha256).hexdigest()
 
 
 def exchange_token(secret: bytes, job: JobId) -> str:

@@ -118,6 +118,7 @@ class ClusterServices:
         places: Where it keeps what, for people.
         credentials: Makes what a worker shows that the host starts; None: all are on this host.
         exchange_token: With which tasks of a job read each other's rows.
+        secret: Of the cluster: seals what it accepts.
         metadata_away: Why the database could not be asked when the master started; None: it answered.
     """
 
@@ -145,6 +146,7 @@ class ClusterServices:
     places: ClusterPlaces = field(default_factory=ClusterPlaces)
     credentials: Callable[[TaskManagerId], Credentials | None] = lambda _worker: None
     exchange_token: Callable[[JobId], str] = lambda _job: ""
+    secret: bytes = field(default=b"", repr=False)
     metadata_away: str | None = None
 
 
@@ -155,7 +157,7 @@ def master_ports(services: ClusterServices, ha: HaStore, leadership: Leadership 
         Fenced, Unreachable, OutcomeUnknown: the id of the cluster cannot be read, or written for the first
             time.
     """
-    jobs, clock = JobStore(ha, services.artifacts), services.clock
+    jobs, clock = JobStore(ha, services.artifacts, services.secret), services.clock
     cluster = ClusterRecord(
         cluster=jobs.cluster(services.new_id),
         target=services.target,

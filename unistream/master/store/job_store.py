@@ -11,9 +11,11 @@ CorruptSnapshot for what cannot be read, which is never skipped.
 
 from __future__ import annotations
 
+import hmac
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 import msgspec
@@ -21,6 +23,7 @@ import msgspec
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, CorruptSnapshot, NotFound, Transient, UnistreamError
 from unistream.base.ids import CheckpointId, ClusterId, JobId, LeaderEpoch, job_of_request
+from unistream.core.access import code_seal
 from unistream.core.contract import RestorePoint
 from unistream.model.graph import JobType
 from unistream.model.job_status import JobStatus
@@ -45,6 +48,7 @@ from unistream.model.stored_job import (
 from unistream.port.ha import HaStore
 from unistream.port.storage import ArtifactStore
 
+NAME_CHARS: Final = 100  # of a job, in a message
 RESULTS_KEPT_MAX: Final = 1_000  # a request that is repeated after so many jobs starts a new one
 JOBS: Final = "jobs"
 RESULTS: Final = "results"
@@ -73,11 +77,19 @@ def place_of(name: str) -> str:
 
 
 class JobStore:
-    """See the module. `ha`: of this leader."""
+    """See the module.
 
-    def __init__(self, ha: HaStore, artifacts: ArtifactStore) -> None:
+    Args:
+        ha: Of this leader.
+        artifacts: Of the cluster.
+        secret: Of the cluster: seals the pointers to what is accepted, and nothing is read without that.
+            b"": there is none, for who runs no job.
+    """
+
+    def __init__(self, ha: HaStore, artifacts: ArtifactStore, secret: bytes = b"") -> None:
         self._ha = ha
         self._artifacts = artifacts
+        self._secret = secret
         self._lock = threading.Lock()  # code is stored before the pointer that needs it, and removed without
         self._unswept = False
         self._kept: dict[str, KeptJob] | None = (
@@ -139,13 +151,44 @@ class JobStore:
 
     def _pointer(self, job: StoredJob) -> JobPointer:
         stored = self._put_artifact(encode_stored(job))
-        return JobPointer(
+        pointer = JobPointer(
             stored=stored,
             artifact=job.artifact,
             name=job.graph.name,
             submitted_ms=job.submitted_ms,
             pipeline=job.pipeline,
         )
+        return self._sealed(job.job, pointer)
+
+    # --- seals ------------------------------------------------------------------------------------
+
+    def seal_all(self) -> None:
+        """Takes for accepted what earlier versions have stored, which seal nothing."""
+        with self._lock:
+            for job in map(JobId, self._ha.children(JOBS)):
+                with suppress(CorruptSnapshot):  # who needs it says so
+                    pointer = self.pointer(job)
+                    if pointer is not None and not pointer.seal:
+                        self._put(_name(job, "job"), self._sealed(job, pointer))
+            for name, kept in self._all_kept().items():
+                if not kept.pointer.seal:
+                    sealed = self._sealed(kept.job, kept.pointer)
+                    self._put(f"{KEPT}/{name}", msgspec.structs.replace(kept, pointer=sealed))
+            self._kept = None
+
+    def _sealed(self, job: JobId, pointer: JobPointer) -> JobPointer:
+        if not self._secret:
+            return pointer
+        return msgspec.structs.replace(pointer, seal=code_seal(self._secret, job, pointer.artifacts))
+
+    def _check_seal(self, job: JobId, pointer: JobPointer) -> None:
+        """Raises CorruptSnapshot: this cluster has not accepted what the pointer names for this job."""
+        if self._secret and not hmac.compare_digest(pointer.seal, self._sealed(job, pointer).seal):
+            raise CorruptSnapshot(
+                f"what is stored as job {job} ({pointer.name[:NAME_CHARS]!r}) lacks the seal of this "
+                "cluster: somebody else has written or changed it, or the cluster's secret (security/secret) "
+                "was replaced. Nothing of it is opened or run; cancel the job, or put the secret back"
+            )
 
     def _put_artifact(self, content: bytes) -> str:
         try:
@@ -164,10 +207,11 @@ class JobStore:
         return self._read(_name(job, "job"), JobPointer)
 
     def load(self, job: JobId) -> StoredJob:
-        """An unfinished job. Raises CorruptSnapshot: it is missing or altered."""
+        """An unfinished job. Raises CorruptSnapshot: it is missing or altered, or was not accepted here."""
         pointer = self.pointer(job)
         if pointer is None:
             raise CorruptSnapshot(f"job {job} has no pointer to what was submitted")
+        self._check_seal(job, pointer)
         return decode_stored(self._artifacts.get(pointer.stored), StoredJob, f"job {job}")
 
     def request(self, job: JobId) -> StoredRequest:
@@ -314,26 +358,31 @@ class JobStore:
     def load_kept(self, kept: KeptJob) -> tuple[StoredJob, bytes, bytes]:
         """What was submitted, the code, and what it was made of, if that was sent. Raises CorruptSnapshot:
         they are missing or altered."""
+        self._check_seal(kept.job, kept.pointer)
         stored = decode_stored(self._artifacts.get(kept.pointer.stored), StoredJob, f"job {kept.job}")
         pipeline = self._artifacts.get(kept.pointer.pipeline) if kept.pointer.pipeline else b""
         return stored, self._artifacts.get(kept.pointer.artifact), pipeline
 
     def has_pipeline(self, job: JobId) -> bool:
         """What a job was made of is stored."""
-        return bool(self._pipeline_name(job))
+        pointer = self._pipeline_pointer(job)
+        return pointer is not None and bool(pointer.pipeline)
 
     def pipeline(self, job: JobId) -> bytes | None:
         """What a job was made of, also one that has ended; None: it was not sent, or is kept no longer.
         Raises CorruptSnapshot: it is missing or altered."""
-        name = self._pipeline_name(job)
-        return self._artifacts.get(name) if name else None
+        pointer = self._pipeline_pointer(job)
+        if pointer is None or not pointer.pipeline:
+            return None
+        self._check_seal(job, pointer)
+        return self._artifacts.get(pointer.pipeline)
 
-    def _pipeline_name(self, job: JobId) -> str:
+    def _pipeline_pointer(self, job: JobId) -> JobPointer | None:
         pointer = self.pointer(job)
         if pointer is not None:
-            return pointer.pipeline
+            return pointer
         kept = self.kept(replay_name(job))
-        return "" if kept is None else kept.pointer.pipeline
+        return None if kept is None or kept.job != job else kept.pointer
 
     def release(self, name: str) -> None:
         """It goes, and what no other job needs of it."""
