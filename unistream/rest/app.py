@@ -28,6 +28,7 @@ from unistream.base.errors import (
     NotFound,
 )
 from unistream.base.ids import JobId, VertexId
+from unistream.core.access import Identity
 from unistream.core.contract import SnapshotRequest
 from unistream.master.cluster import Dispatcher, counts_of
 from unistream.model.snapshot_kind import SnapshotKind
@@ -274,15 +275,15 @@ class _Api:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != MSGPACK:
             raise ConfigError(f"a submission must be {MSGPACK}")
         content = await request.body()
-        return await run_in_threadpool(self._submit, content)
+        return await run_in_threadpool(self._submit, content, identity_of(request))
 
-    def _submit(self, content: bytes) -> Response:
+    def _submit(self, content: bytes, identity: Identity) -> Response:
         try:
             submission = msgspec.msgpack.decode(content, type=SubmitRequest)
         except UNDECODABLE as error:
             raise ConfigError(f"not a submission: {error}") from error
-        if submission.savepoint is not None:
-            target(submission.savepoint)
+        target(submission.savepoint)
+        self._paths.check_submission(submission, identity)
         return _json({"jobid": self._dispatcher.submit(submission)}, 202)
 
 

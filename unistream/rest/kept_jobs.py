@@ -10,20 +10,18 @@ DELETE  NAME                                                  it is not needed a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from unistream.base.config import CHECKPOINT_DIR, SAVEPOINT_DIR
 from unistream.master.cluster import Dispatcher
 from unistream.model.stored_job import KeptJob
 from unistream.rest.allowed_paths import AllowedPaths
 from unistream.rest.answers import json_answer
 from unistream.rest.authorized import identity_of
-from unistream.rest.requests import body_of, job_id
+from unistream.rest.requests import body_of, job_id, target
 
 PATH = "/unistream/kept-jobs/{name}"
 
@@ -92,8 +90,8 @@ class KeptJobsApi:
     async def start(self, name: str, request: Request) -> Response:
         """Starts the kept job again; answered as a submission."""
         body = await body_of(request, StartBody)
-        for place in (body.savepoint_path, *_places(body.config)):
-            self._paths.check(place, identity_of(request))
+        self._paths.check(target(body.savepoint_path), identity_of(request))
+        self._paths.check_options(body.config, identity_of(request))
         start = partial(
             self._kept.start,
             name,
@@ -107,15 +105,9 @@ class KeptJobsApi:
     async def check(self, name: str, request: Request) -> Response:
         """400: it could not, and why."""
         body = await body_of(request, ChangesBody)
-        for place in _places(body.config):
-            self._paths.check(place, identity_of(request))
+        self._paths.check_options(body.config, identity_of(request))
         await run_in_threadpool(self._kept.check, name, body.config, body.parallelism)
         return json_answer({})
-
-
-def _places(config: Mapping[str, str]) -> list[str]:
-    """Where a job would write by these options."""
-    return [config[key] for key in (CHECKPOINT_DIR.key, SAVEPOINT_DIR.key) if key in config]
 
 
 def _shown(kept: KeptJob) -> Response:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import httpx
+import msgspec
 import pytest
+from msgspec import structs
 
+from tests.unit.master.conftest import graph, request
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
 from unistream.base.errors import ConfigError, Forbidden
 from unistream.core.access import Identity
 from unistream.model.access import Scope
+from unistream.model.graph import Bootstrap
 from unistream.rest.allowed_paths import AllowedPaths, RequestedPlace
 from unistream.rest.openapi import OPERATIONS
 from unistream.rest.requests import target
@@ -41,7 +47,7 @@ def may(paths: AllowedPaths, text: str, identity: Identity = OPERATOR) -> bool:
     """Whether the request passes both: the form of a directory, and whose it is."""
     try:
         paths.check(target(text), identity)
-    except ConfigError:
+    except (ConfigError, Forbidden):
         return False
     return True
 
@@ -56,8 +62,8 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "cluster"
 
 
-def test_two_hundred_ways_out_are_refused(root: Path) -> None:
-    paths = AllowedPaths([str(root)], None)
+def ways_out(root: Path) -> list[str]:
+    """Texts that lead out of a cluster's folder, or are no place at all."""
     ways = {
         spell(form.format(root=root, up=up)) for form, up, spell in itertools.product(FORMS, UPS, SPELLINGS)
     }
@@ -75,7 +81,21 @@ def test_two_hundred_ways_out_are_refused(root: Path) -> None:
         *("local:///etc", "jar:file:///etc!/x", "data:,x", "zip://x::/etc/a", "simplecache::file:///etc"),
     }
     assert len(ways | more) >= 200
-    assert [way for way in ways | more if may(paths, way)] == []
+    return sorted(ways | more)
+
+
+def test_two_hundred_ways_out_are_refused(root: Path) -> None:
+    paths = AllowedPaths([str(root)], None)
+    assert [way for way in ways_out(root) if may(paths, way)] == []
+    assert [way for way in ways_out(root) if is_let(lambda way: paths.check(way, OPERATOR), way)] == []
+
+
+def is_let(check: Callable[[str], None], way: str) -> bool:
+    try:
+        check(way)
+    except (ConfigError, Forbidden):
+        return False
+    return True
 
 
 SYSTEM = (
@@ -138,22 +158,98 @@ def api(make_cluster: Callable[..., Any]) -> Iterator[Api]:
     made.close()
 
 
-BODIES: dict[str, dict[str, Any]] = {
-    "POST /jobs/{id_}/savepoints": {"target-directory": "/etc"},
-    "POST /jobs/{id_}/stop": {"targetDirectory": "/etc"},
-    "POST /unistream/kept-jobs/{name}/start": {"savepointPath": "/etc", "requestId": "r"},
-    "POST /unistream/kept-jobs/{name}/check": {"config": {"execution.checkpointing.dir": "/etc"}},
+JOB, CHECKPOINTS, SAVEPOINTS = (
+    "0" * 31 + "a",
+    "execution.checkpointing.dir",
+    "execution.checkpointing.savepoint-dir",
+)
+
+
+def submitted(place: str, *, where: str) -> bytes:
+    """The body of a submission that names it."""
+    made = request(None if where != "graph" else graph(execution_checkpointing_dir=place))
+    if where == "savepoint":
+        made = structs.replace(made, savepoint=place)
+    elif where == "bootstrap":
+        bootstrap = Bootstrap(directory=place, watermarks={})
+        made = structs.replace(made, graph=structs.replace(made.graph, bootstrap=bootstrap))
+    elif where == "config":
+        made = structs.replace(made, config={SAVEPOINTS: place})
+    return msgspec.msgpack.encode(made)
+
+
+def as_json(**body: Any) -> bytes:
+    return msgspec.json.encode(body)
+
+
+SUBMISSION = "POST /unistream/jobs"
+DOORS: dict[str, tuple[str, Callable[[str], bytes]]] = {
+    "savepoint": ("POST /jobs/{id_}/savepoints", lambda place: as_json(**{"target-directory": place})),
+    "stop": ("POST /jobs/{id_}/stop", lambda place: as_json(targetDirectory=place)),
+    "start again": (
+        "POST /unistream/kept-jobs/{name}/start",
+        lambda place: as_json(savepointPath=place, requestId="r"),
+    ),
+    "start with checkpoints": (
+        "POST /unistream/kept-jobs/{name}/start",
+        lambda place: as_json(savepointPath="s3://a/b", requestId="r", config={CHECKPOINTS: place}),
+    ),
+    "check": (
+        "POST /unistream/kept-jobs/{name}/check",
+        lambda place: as_json(config={SAVEPOINTS: place}),
+    ),
+    "submit from": (SUBMISSION, partial(submitted, where="savepoint")),
+    "submit with savepoints": (SUBMISSION, partial(submitted, where="config")),
+    "submit with checkpoints": (SUBMISSION, partial(submitted, where="graph")),
+    "submit a bootstrap": (SUBMISSION, partial(submitted, where="bootstrap")),
 }
+"""What takes a place from a request."""
+
+NO_DOORS: dict[str, str] = {
+    "POST /unistream/jobs/{id_}/dead-letters/replays table": "one that the job writes, looked up by its URI"
+}
+PLACES = re.compile(r"target|path|dir|folder|file|savepoint|config|table|url|uri")
 
 
-@pytest.mark.parametrize("key", BODIES)
-def test_every_path_that_takes_a_place_checks_it(api: Api, key: str) -> None:
-    operator = api.access.issue("ops", Scope.OPERATE, None).text
+def test_every_field_that_may_be_a_place_is_a_door() -> None:
+    known = {key for key, _ in DOORS.values()}
+    found = {
+        f"{key} {field.encode_name}"
+        for key, operation in OPERATIONS.items()
+        if isinstance(operation.body, type) and issubclass(operation.body, msgspec.Struct)
+        for field in msgspec.structs.fields(operation.body)
+        if PLACES.search(field.encode_name.lower()) and key not in known
+    }
+    assert found == set(NO_DOORS)
+    assert known <= set(OPERATIONS)
+
+
+def asked(api: Api, token: str, door: str, place: str) -> httpx.Response:
+    key, body = DOORS[door]
     method, _, template = key.partition(" ")
-    path = re.sub(r"\{\w+\}", "0" * 31 + "a", template)
-    as_operator = {"Authorization": f"Bearer {operator}"}
-    refused = api.http.request(method, path, json=BODIES[key], headers=as_operator)
-    assert (refused.status_code, "may name" in refused.text) == (403, True)
-    by_owner = api.http.request(method, path, json=BODIES[key])
-    assert by_owner.status_code in (400, 404)
-    assert key in OPERATIONS
+    form = "application/msgpack" if key == SUBMISSION else "application/json"
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": form}
+    path = re.sub(r"\{\w+\}", JOB, template)
+    return api.http.request(method, path, content=body(place), headers=headers)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_no_door_lets_a_way_out_through(api: Api, door: str, root: Path) -> None:
+    token = api.access.issue("team", Scope.SUBMIT, None).text
+    for way in ways_out(root):
+        answer = asked(api, token, door, way)
+        assert answer.status_code in (400, 403), (way, answer.text)
+    assert "may name" in asked(api, token, door, "/etc").text
+    assert api.cluster.dispatcher.jobs() == []
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_an_admin_goes_through_every_door_and_others_into_the_clusters_folders(
+    api: Api, door: str, tmp_path: Path
+) -> None:
+    token = api.access.issue("team", Scope.SUBMIT, None).text
+    elsewhere = asked(api, api.access.owner_token, door, str(tmp_path / "elsewhere"))
+    inside = asked(api, token, door, str(api.cluster.root / "inside"))
+    for answer in (elsewhere, inside):
+        assert answer.status_code in (202, 400, 404)
+        assert "may name" not in answer.text

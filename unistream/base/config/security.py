@@ -43,9 +43,9 @@ ALLOWED_PATHS: Final = ConfigOption(
     "security.allowed-paths",
     parse_places,
     None,
-    "Folders and URLs, with commas between them, below which requests may name a savepoint's directory, "
-    "besides the cluster's own folders. Unset: in any object store. A token with the scope `admin` may name "
-    "any place.",
+    "Folders and URLs, with commas between them, below which requests may name directories of savepoints and "
+    "checkpoints, besides the cluster's own folders. Unset: in any object store. A token with the scope "
+    "`admin` may name any place.",
 )
 SPARK_AUTHENTICATION: Final = ConfigOption(
     "security.spark.require-authentication",
