@@ -111,6 +111,12 @@ const explain = createRoute({
   component: lazyRouteComponent(() => import("./pages/explain/ExplainPage"), "ExplainPage"),
 });
 
+const submit = createRoute({
+  getParentRoute: () => root,
+  path: "/submit",
+  component: lazyRouteComponent(() => import("./pages/submit/SubmitPage"), "SubmitPage"),
+});
+
 const jobs = createRoute({ getParentRoute: () => root, path: "/jobs", component: Outlet });
 const job = createRoute({ getParentRoute: () => jobs, path: "/$job", component: JobPage });
 const graph = createRoute({
@@ -194,6 +200,7 @@ const routeTree = root.addChildren([
   procedures,
   simulation,
   explain,
+  submit,
   tokens,
   audit,
   hosts,

@@ -26,6 +26,7 @@ const PAGES: readonly (readonly [path: string, shows: string])[] = [
   ["/hosts", "Let another host join"],
   ["/certificates", "unistream certs rotate"],
   ["/audit", "cancelled the job"],
+  ["/submit", "/srv/pipelines"],
   [JOB, "pre-aggregate"],
   [`${JOB}/batch`, "stage"],
   [`${JOB}/timeline`, "Checkpoints"],

@@ -7,6 +7,7 @@ import { StrictMode, useSyncExternalStore } from "react";
 import { createRoot } from "react-dom/client";
 
 import { ACCESS } from "./access";
+import { SUBMIT } from "./submit";
 import { DIALOGS_AND_FILES } from "./dialogs";
 import { PAGES } from "./pages";
 import { PARTS } from "./parts";
@@ -14,7 +15,7 @@ import { type Story, answering } from "./story";
 import { TABS_AND_PAGES } from "./tabs";
 
 const ALL = new Map(
-  [...PARTS, ...PAGES, ...TABS_AND_PAGES, ...DIALOGS_AND_FILES, ...ACCESS].map((story) => [
+  [...PARTS, ...PAGES, ...TABS_AND_PAGES, ...DIALOGS_AND_FILES, ...ACCESS, ...SUBMIT].map((story) => [
     `${story.group}: ${story.name}`,
     story,
   ]),

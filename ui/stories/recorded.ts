@@ -5,6 +5,7 @@
 import type {
   AuditPage,
   CertificatesShown,
+  PlanningShown,
   CheckpointsInfo,
   ClusterInfo,
   JobCommits,
@@ -53,6 +54,7 @@ export interface Bodies {
   readonly identity: IdentityShown;
   readonly audit: AuditPage;
   readonly certificates: CertificatesShown;
+  readonly plans: PlanningShown;
 }
 
 const ANSWERS = new Map(
@@ -81,6 +83,7 @@ const PATHS: Readonly<Record<keyof Bodies, string>> = {
   identity: "/unistream/identity",
   audit: "/unistream/audit",
   certificates: "/unistream/certificates",
+  plans: "/unistream/plans",
 };
 
 /** Of a job that runs well. */
@@ -174,8 +177,17 @@ export const FULL: Partial<Bodies> = {
   audit: { entries: [...DEEDS] },
   certificates: CERTIFICATES,
   cluster: { ...recorded("cluster"), disks: [...DISKS] },
+  plans: planning(true, "/srv/pipelines"),
   history: { ...recorded("history"), jobs: [jobInList("ended", "FAILED", RECORDED).summary] },
 };
+
+function planning(enabled: boolean, folder: string): PlanningShown {
+  return {
+    enabled,
+    folder,
+    limits: { seconds: 60, memory_bytes: 2 ** 31, file_bytes: 2 ** 28, answer_bytes: 2 ** 26 },
+  };
+}
 
 function stages(number: number): JobInfo["stages"] {
   return Array.from({ length: number }, (_, index) => ({
@@ -223,6 +235,7 @@ export const EMPTY: Partial<Bodies> = {
   procedures: { ...recorded("procedures"), procedures: [] },
   tokens: { tokens: [] },
   audit: { entries: [] },
+  plans: planning(false, ""),
 };
 
 const WORDS = Object.values(NAMES);
@@ -303,6 +316,7 @@ export const HUGE: Partial<Bodies> = {
     processes: many(CERTIFICATES.processes, (one, index) => ({ ...one, name: odd(index) }), 600),
     left_out: 7,
   },
+  plans: planning(true, `/srv/59 ${NAMES.html}/${NAMES.long}`),
   audit: { entries: many(DEEDS, (one, index) => ({ ...one, name: odd(index) }), 600) },
   tokens: {
     tokens: many(

@@ -5,6 +5,7 @@ import { afterEach, beforeEach, expect, test, vi } from "vitest";
 
 import "./jsdom";
 import { ACCESS } from "./access";
+import { SUBMIT } from "./submit";
 import { PAGES } from "./pages";
 import { PARTS } from "./parts";
 import { DIALOGS_AND_FILES } from "./dialogs";
@@ -41,7 +42,7 @@ afterEach(() => {
 });
 
 test.each(
-  [...PARTS, ...PAGES, ...TABS_AND_PAGES, ...DIALOGS_AND_FILES, ...ACCESS].map(
+  [...PARTS, ...PAGES, ...TABS_AND_PAGES, ...DIALOGS_AND_FILES, ...ACCESS, ...SUBMIT].map(
     (story) => [`${story.group}: ${story.name}`, story] as const,
   ),
 )(

@@ -32,6 +32,7 @@ const CLUSTER: readonly Shown[] = (
     ["Hosts", "/hosts", "No host has a worker", "slots free", "59 "],
     ["Certificates", "/certificates", "has no certificates", "of before", "599 "],
     ["Audit log", "/audit", "Nobody has changed anything", "cancelled the job", "the first 500 of them"],
+    ["Submit", "/submit", "plans no pipelines", "Plan it", "/srv/59 "],
     ["Tokens", "/tokens?ended=true", "There is no token", "revoked", "299 "],
   ] as const
 ).map(([group, path, empty, full, huge]) => ({ group, path, own: ["/unistream/"], empty, full, huge }));

@@ -22,8 +22,9 @@ _SHAPE: Final = (
 )
 
 
-def load_function(reference: str) -> Callable[[Environment], object]:
-    """The function that builds the pipeline.
+def load_function(reference: str, folder: str | None = None) -> Callable[[Environment], object]:
+    """The function that builds the pipeline. `folder`: that is on Python's path for its modules; None: the
+    current one.
 
     Raises:
         ConfigError: there is no such module or function.
@@ -33,7 +34,7 @@ def load_function(reference: str) -> Callable[[Environment], object]:
     parts = [*module_name.split("."), *name.split(".")]
     if not colon or not all(part.isidentifier() for part in parts):
         raise ConfigError(f"{reference!r} is not MODULE:FUNCTION, such as flights.pipeline:build")
-    found: object = _import(module_name)
+    found: object = _import(module_name, folder or os.getcwd())
     for part in name.split("."):
         if not hasattr(found, part):
             close = difflib.get_close_matches(part, [one for one in dir(found) if one[0] != "_"], n=1)
@@ -83,12 +84,12 @@ def _check_takes_one(function: Callable[..., object], name: str) -> None:
         ) from None
 
 
-def _import(name: str) -> ModuleType:
+def _import(name: str, folder: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise ConfigError(f"there is no module {name!r} in {os.getcwd()} or on Python's path") from error
+            raise ConfigError(f"there is no module {name!r} in {folder} or on Python's path") from error
         raise UserCodeError(f"importing {name} raised {_described(error)}") from error
     except UnistreamError:
         raise

@@ -4,7 +4,11 @@ this process                                       the other one (a module)
              `READY` on stdout ◄────────────────── imports what it needs
 question as bytes on stdin ───────────────────────► limits itself, answers
             answer as bytes on stdout ◄──────────── ends
-kills it after `seconds`, or if it says too much
+kills it after `seconds`, or if it says too much, and all that it has started
+
+Who runs code of a user in it gives it `scrubbed` variables and a folder of its own. It has no open file of
+this process but its pipes. Both belong to one user of the machine: that is against what leaks by mistake, and
+no wall against who wants to read that user's files.
 """
 
 from __future__ import annotations
@@ -12,20 +16,35 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import signal
+import site
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from unistream.base.errors import Transient
+from unistream.base.secrets import SEALING_VARIABLE
+from unistream.base.user_files import is_installed
 
 ENVIRONMENT: Final = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"}
 """Others reserve a gigabyte ahead, which counts as if it was used."""
 
 READY: Final = b"\n"
+
+_KEPT: Final = frozenset(
+    {
+        *("PATH", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "LD_LIBRARY_PATH", "VIRTUAL_ENV"),
+        *("PYTHONPATH", "PYTHONHOME", "PYTHONUTF8", "PYTHONIOENCODING", "PYTHONDONTWRITEBYTECODE"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "JAVA_HOME", "SPARK_HOME"),
+        *("NUMBA_CACHE_DIR", "UNISTREAM_LOOPS"),
+    }
+)
+"""Variables that say where things are on this machine. Secrets are passed in all others."""
 
 _OF_THE_LOADER: Final = ("failed to map segment", "cannot allocate memory", "Cannot allocate memory")
 """What the dynamic linker says of a library that it has no memory for."""
@@ -48,10 +67,28 @@ class Said:
 
 
 class BoundedProcess:
-    """One question to `module`. `ask` is called once; `stop` by any thread, at any time."""
+    """One question to `module`. `ask` is called once; `stop` by any thread, at any time.
 
-    def __init__(self, module: str, *, seconds: int, answer_bytes: int) -> None:
+    Args:
+        module: What is run.
+        seconds: How long it may take.
+        answer_bytes: How much it may say.
+        environment: Its variables; None: those of this process.
+        folder: Its current one; None: that of this process.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *,
+        seconds: int,
+        answer_bytes: int,
+        environment: Mapping[str, str] | None = None,
+        folder: str | None = None,
+    ) -> None:
         self._module = module
+        self._environment = environment
+        self._folder = folder
         self._seconds = seconds
         self._answer_bytes = answer_bytes
         self._lock = threading.Lock()
@@ -93,7 +130,7 @@ class BoundedProcess:
             if not self._stopped:  # the first reason counts
                 self._stopped, self._late = why, late
             if self._process is not None and self._process.returncode is None:
-                self._process.kill()
+                _kill_all(self._process)
 
     def _start(self) -> subprocess.Popen[bytes]:
         with self._lock:
@@ -104,10 +141,16 @@ class BoundedProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, **ENVIRONMENT},
+                env=self._variables(),
+                cwd=self._folder,
                 start_new_session=True,
             )
             return self._process
+
+    def _variables(self) -> dict[str, str]:
+        made = {**(os.environ if self._environment is None else self._environment), **ENVIRONMENT}
+        made.pop(SEALING_VARIABLE, None)
+        return made
 
     def _exchange(self, process: subprocess.Popen[bytes], question: Callable[[], bytes]) -> bytes | None:
         assert process.stdin is not None
@@ -121,12 +164,38 @@ class BoundedProcess:
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         with self._lock:
-            process.kill()
+            _kill_all(process)
             process.wait()
         for pipe in (process.stdin, process.stdout):
             assert pipe is not None
             with suppress(BrokenPipeError):
                 pipe.close()
+
+
+def _kill_all(process: subprocess.Popen[bytes]) -> None:
+    """Kills a process that was not waited for, whose id is therefore nobody else's, and its group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def scrubbed(environment: Mapping[str, str], folder: str) -> dict[str, str]:
+    """The variables for code of a user: where Python and its modules are, and nothing else. What it writes
+    without being asked goes to `folder`, and what it looks for at home is not there.
+
+    >>> scrubbed({"PATH": "/bin", "UNISTREAM_SECRET": "s", "AWS_SECRET_ACCESS_KEY": "s"}, "/f")["PATH"]
+    '/bin'
+    >>> sorted(scrubbed({"UNISTREAM_TOKEN": "t", "LC_ALL": "C"}, "/f"))
+    ['HOME', 'LC_ALL', 'PYTHONPATH', 'PYTHONUSERBASE', 'TMPDIR']
+    """
+    kept = {key: value for key, value in environment.items() if key in _KEPT or key.startswith("LC_")}
+    ours = [] if is_installed(__file__) else [str(Path(__file__).parents[2])]
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join([*ours, *filter(None, [kept.get("PYTHONPATH")])]),
+        "PYTHONUSERBASE": site.getuserbase(),
+        "HOME": folder,
+        "TMPDIR": folder,
+    }
 
 
 def limit_self(*, memory_bytes: int, seconds: int, file_bytes: int = 0) -> None:

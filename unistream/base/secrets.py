@@ -22,6 +22,9 @@ from unistream.base.references import REFERENCE, is_reference
 HIDDEN: Final = "****"
 IN_QUERY: Final = frozenset(("password", "sslpassword"))
 """Parameters of PostgreSQL that the URL of a database may have behind its "?", where libraries show them."""
+SEALING_VARIABLE: Final = "UNISTREAM_SECRET"
+"""Has the text with which the keys of a cluster are sealed; no process has it that runs code of users."""
+
 _NAME: Final = re.compile(
     r"pass(word|wd|phrase)|secret|token|credential|authorization|jaas|sasl(?!.?mechanism)"
     r"|(access|account|api|private|shared|encryption|ssl).?key(?!.?(location|store.?(location|type)))",

@@ -22,6 +22,7 @@ import msgspec
 from unistream.base import durable_files
 from unistream.base.config import Configuration
 from unistream.base.ids import TaskManagerId
+from unistream.base.secrets import SEALING_VARIABLE
 from unistream.core.memory import thread_environment
 from unistream.host.echo import Echo, EchoPipe
 from unistream.host.forked import STDERR, SpawnedProcess, WorkerProcess, can_fork, fork, warm
@@ -130,7 +131,9 @@ def warm_up(config: Configuration) -> None:
 
 
 def _environment(env: Mapping[str, str] | None, config: Configuration) -> dict[str, str]:
-    return {**(os.environ if env is None else env), **thread_environment(config)}
+    made = {**(os.environ if env is None else env), **thread_environment(config)}
+    made.pop(SEALING_VARIABLE, None)
+    return made
 
 
 class _LocalWorker:

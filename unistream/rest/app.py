@@ -59,6 +59,7 @@ from unistream.rest.metrics import MetricsApi
 from unistream.rest.openapi import MSGPACK, OPERATIONS, document
 from unistream.rest.pages import PagesApi, built
 from unistream.rest.past_jobs import PastJobsApi
+from unistream.rest.plans import PlansApi
 from unistream.rest.procedures import ProceduresApi
 from unistream.rest.refusal import RefusalApi
 from unistream.rest.requests import (
@@ -369,6 +370,7 @@ def _add_others(
     ExplainApi(dispatcher).routes(router)
     TimelineApi(dispatcher).routes(router)
     PastJobsApi(dispatcher).routes(router)
+    PlansApi(dispatcher, access.paths, clock.wall_ms).routes(router)
     ClusterApi(dispatcher).routes(router)
     WorkersApi(dispatcher).routes(router)
 

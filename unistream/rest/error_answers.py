@@ -22,6 +22,7 @@ from unistream.base.errors import (
     UnistreamError,
 )
 from unistream.rest.answers import json_answer as _json
+from unistream.rest.plans import PlanFailed
 from unistream.rest.scaling import Busy
 from unistream.rest.triggers import OperationFailed
 
@@ -63,7 +64,8 @@ def _status_of(error: UnistreamError) -> int:
 
 async def _on_unistream_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, UnistreamError)
-    answer = _errors(_status_of(error), str(error))
+    frames = [error.frames] if isinstance(error, PlanFailed) and error.frames else []
+    answer = _errors(_status_of(error), str(error), *frames)
     if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
         answer.headers["Retry-After"] = str(RETRY_AFTER_S)
     if isinstance(error, AccessDenied):

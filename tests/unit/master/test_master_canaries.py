@@ -129,20 +129,24 @@ def _acknowledged(attempt: AttemptId, canary: bytes, uids: Sequence[OperatorUid]
     return msg.CheckpointAcked(attempt=attempt, checkpoint_id=CheckpointId(1), snapshot=snapshot)
 
 
-def test_no_state_is_unpickled(api: Api, canary: bytes, file: Path) -> None:
-    cluster = api.cluster
-    workers = cluster.workers
+def hold_state(workers: ScriptedWorkers, state: bytes) -> None:
+    """Each operator has this in a list, `own`."""
 
     def acknowledge(_worker: TaskManagerId, message: msg.ToTaskManager) -> msg.Answer | None:
         if not isinstance(message, msg.TriggerCheckpoint):
             return None
         for deployed in workers.messages(msg.DeployTask):
             uids = [operator.uid for operator in deployed.deployment.vertex.operators]
-            acked = _acknowledged(deployed.deployment.attempt, canary, uids)
+            acked = _acknowledged(deployed.deployment.attempt, state, uids)
             workers.call_master(msgspec.structs.replace(acked, checkpoint_id=message.checkpoint_id))
         return msg.Ack()
 
     workers.intercept = acknowledge
+
+
+def test_no_state_is_unpickled(api: Api, canary: bytes, file: Path) -> None:
+    cluster = api.cluster
+    hold_state(cluster.workers, canary)
     job = cluster.dispatcher.submit(request())
     eventually(lambda: cluster.dispatcher.job(job).state == "RUNNING", "the job is RUNNING", WAIT_S)
     savepoint = cluster.dispatcher.snapshot(job, SnapshotRequest(kind=SnapshotKind.SAVEPOINT)).result(WAIT_S)

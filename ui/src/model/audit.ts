@@ -25,6 +25,8 @@ const rule = (method: string, path: string, words: string, names: Rule["names"])
 
 const RULES: readonly Rule[] = [
   rule("POST", "/unistream/jobs", "submitted a job", null),
+  rule("POST", "/unistream/plans", "planned a pipeline", null),
+  rule("POST", "/unistream/plans/ID/start", "started a pipeline that was planned", null),
   rule("PATCH", "/jobs/ID", "cancelled the job", "job"),
   rule("POST", "/jobs/ID/stop", "stopped the job with a savepoint", "job"),
   rule("POST", "/jobs/ID/savepoints", "took a savepoint of the job", "job"),

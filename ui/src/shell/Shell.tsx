@@ -46,6 +46,7 @@ export function Shell() {
           <Link to="/procedures">Procedures</Link>
           <Link to="/explain">Plan</Link>
           <Link to="/simulation">Simulation</Link>
+          {identity !== undefined && allows(identity.scope, "submit") && <Link to="/submit">Submit</Link>}
           {isSignedIn && allows(identity.scope, "admin") && <Link to="/tokens">Tokens</Link>}
         </nav>
         <Search box={search} />

@@ -44,6 +44,13 @@ WEB_CANCEL_ENABLE: Final = ConfigOption(
     "Whether jobs can be cancelled, stopped, rescaled and started from the web UI. False: what a browser "
     "asks to change is refused; the command line and other clients are not.",
 )
+WEB_SUBMIT_ENABLE: Final = ConfigOption(
+    "web.submit.enable",
+    parse_bool,
+    "true",
+    "Whether the cluster plans pipelines by itself, which it imports on the machine of its JobManager, and "
+    "starts them: the page *Submit* of the web UI. It asks for the scope `submit`, as each submission does.",
+)
 WEB_PUBLIC_ORIGINS: Final = ConfigOption(
     "web.public-origins",
     parse_origins,

@@ -35,7 +35,7 @@ from unistream.base.config import (
 from unistream.base.errors import ConfigError
 from unistream.base.hosts import is_loopback
 from unistream.base.ids import TaskManagerId
-from unistream.base.secrets import Secret
+from unistream.base.secrets import SEALING_VARIABLE, Secret
 from unistream.model.certificates import CertificateShown, CertificatesShown
 from unistream.model.credentials import JOB_MANAGER, Credentials
 from unistream.net.address import TCP_SCHEME, own_address_to
@@ -46,7 +46,6 @@ from unistream.trust.contexts import renewed_context
 from unistream.trust.issued import IssuedCertificates, authorities_shown
 from unistream.trust.seals import SealKey
 
-SECRET_VARIABLE: Final = "UNISTREAM_SECRET"  # noqa: S105  # its name
 ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", "*", ""})  # noqa: S104  # what a user may say
 ELSEWHERE: Final = ("192.0.2.1", "[2001:db8::1]")  # addresses of documents: whatever way leads out of here
 DAY_MS: Final = 24 * 3_600_000
@@ -266,7 +265,7 @@ def _asks_for_tokens(config: Configuration, *, is_alone: bool) -> bool:
 def _seal_key(config: Configuration) -> SealKey | None:
     path = config.find(SECRET_FILE)
     if path is None:
-        text = os.environ.get(SECRET_VARIABLE, "")
+        text = os.environ.get(SEALING_VARIABLE, "")
         return SealKey(Secret(text)) if text else None
     try:
         return SealKey(Secret(Path(path).read_text("utf-8")))

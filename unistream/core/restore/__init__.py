@@ -13,6 +13,7 @@ from unistream.core.restore.state_assignment import assign_state, assigner_state
 from unistream.core.restore.state_plan import (
     DeclaredList,
     DeclaredState,
+    OperatorPlan,
     RestorePlan,
     StateOutcome,
     StoredState,

@@ -8,7 +8,7 @@ import { Copyable } from "../../parts/Copyable";
 import { Dialog } from "../../parts/Dialog";
 import { Notice } from "../../parts/Notice";
 import { useLeave } from "../../parts/useLeave";
-import { said } from "./said";
+import { said } from "../../api/said";
 
 /** Makes a token, and shows its text once. */
 export function NewTokenDialog({ closed }: { closed: () => void }) {

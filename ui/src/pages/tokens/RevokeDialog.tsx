@@ -5,7 +5,7 @@ import type { TokenShown } from "../../api/schema";
 import { Dialog } from "../../parts/Dialog";
 import { Notice } from "../../parts/Notice";
 import { useLeave } from "../../parts/useLeave";
-import { said } from "./said";
+import { said } from "../../api/said";
 
 interface Props {
   readonly token: TokenShown;

@@ -1,4 +1,4 @@
-import { Refused, Unreachable } from "../../api/client";
+import { Refused, Unreachable } from "./client";
 
 /** Why something was not done, in the words of who has refused. `unsure`: what to think where nobody has answered. */
 export function said(error: unknown, unsure: string): string {
