@@ -174,7 +174,7 @@ class BoundedProcess:
 
 def _kill_all(process: subprocess.Popen[bytes]) -> None:
     """Kills a process that was not waited for, whose id is therefore nobody else's, and its group."""
-    with suppress(ProcessLookupError):
+    with suppress(ProcessLookupError, PermissionError):  # where none of them lives any more, by systems
         os.killpg(process.pid, signal.SIGKILL)
 
 

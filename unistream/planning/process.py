@@ -47,7 +47,7 @@ def _answered(question: PlanQuestion) -> PlanAnswer:
 
 
 def _refused(error: BaseException, entry_point: str) -> PlanRefused:
-    """With the frames of the user's own code, of what was raised there."""
+    """The refusal, with the frames of the user's own code in what was raised there."""
     raised = error.__cause__ if isinstance(error, UserCodeError) and error.__cause__ else error
     frames = users_part(raised)[-FRAMES_CHARS_MAX:] if raised_at(raised.__traceback__) else ""
     if isinstance(error, UnistreamError):

@@ -54,7 +54,7 @@ LASTS_MS: Final = 30 * 60_000
 ENTRY_POINT_CHARS_MAX: Final = 500
 RECOVERY: Final = "execution.state-recovery."
 FOLDER: Final = os.getcwd()
-"""From where `unistream run` would import, had it been called where this process was started."""
+"""The folder in which this process was started: `unistream run` would import from there, too."""
 
 NowMs = Callable[[], int]
 
@@ -294,6 +294,7 @@ class PlansApi:
         """Raises ConfigError, Forbidden: the pipeline itself names a place that it may not."""
         submission = _decoded(answer.submission)
         self._paths.check_submission(submission, identity)
+        self._dispatcher.check(submission)
         states = msgspec.json.decode(answer.states, type=StatesPlanned) if answer.states else None
         id_, expires_ms = None, 0
         if states is None or not states.refused:

@@ -117,6 +117,11 @@ def test_a_pipeline_may_not_name_a_place_that_its_submitter_may_not(api: Api) ->
     assert plan(api, "checkpoints_in_etc").status_code == 201, "an admin may"
 
 
+def test_what_the_cluster_would_refuse_at_the_start_is_refused_by_the_plan(api: Api) -> None:
+    answer = plan(api, "counts", config={"s3.endpoint": "http://127.0.0.1:9"})
+    assert (answer.status_code, "for the cluster, whose masters" in answer.text) == (400, True), answer.text
+
+
 def test_only_so_many_are_planned_at_once(api: Api) -> None:
     for _ in range(AT_ONCE_MAX):
         assert PLACES.acquire(blocking=False)

@@ -27,7 +27,7 @@ from unistream.master.cluster.kept_jobs import KeptJobs
 from unistream.master.cluster.recovery import JobRecovery
 from unistream.master.cluster.suspension import Suspension
 from unistream.master.cluster.worker_gateway import WorkerGateway
-from unistream.master.job import JobMaster, JobSetup, prepare, scheduler_of
+from unistream.master.job import JobMaster, JobSetup, check_alone, prepare, scheduler_of
 from unistream.master.service import ClusterServices, MasterPorts, ResourceManager, WorkerSettings
 from unistream.master.shown import ClusterInfo, EndedJobs, RecentPages, writer_elsewhere
 from unistream.master.store import RescaleAsked, UntilWritten, digest_of_widths
@@ -151,6 +151,14 @@ class Dispatcher(JobViews):
             self._start(setup)
         logger.info("event=job_accepted job=%s name=%r lineage=%s", job, request.graph.name, setup.lineage)
         return job
+
+    def check(self, request: SubmitRequest) -> None:
+        """Refuses what `submit` would, as far as that is known without a savepoint; nothing is started.
+
+        Raises:
+            ConfigError: graph or configuration cannot work here.
+        """
+        check_alone(request, self._config, self._services)
 
     def task_managers(self) -> tuple[TaskManagerInfo, ...]:
         return self._resources.workers()

@@ -12,13 +12,14 @@ from unistream.master.job.durable_job import discard_of
 from unistream.master.job.durable_requests import stop_of
 from unistream.master.job.job_io import remove_snapshot
 from unistream.master.job.job_master import JobMaster
-from unistream.master.job.job_setup import JobSetup, Origin, prepare, restore_point
+from unistream.master.job.job_setup import JobSetup, Origin, check_alone, prepare, restore_point
 from unistream.master.job.live import scheduler_of, widths
 
 __all__ = [
     "JobMaster",
     "JobSetup",
     "Origin",
+    "check_alone",
     "discard_of",
     "prepare",
     "remove_snapshot",

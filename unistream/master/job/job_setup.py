@@ -133,11 +133,8 @@ def prepare(
         CorruptSnapshot: the savepoint is damaged.
         Unreachable: the checkpoint storage does not answer.
     """
-    config = _checked_config(request, cluster)
-    _check_store(config, cluster, is_new=origin is None)
-    engine, offloads = _engine(request.graph, config, services)
-    if native := engine == graphs.NATIVE_ENGINE or offloads:
-        _check_workers(request.graph, config, cluster, services)
+    config, engine, offloads = check_alone(request, cluster, services, is_new=origin is None)
+    native = engine == graphs.NATIVE_ENGINE or offloads
     checkpoint_root = config.find(options.CHECKPOINT_DIR) or services.checkpoint_root
     storage = services.create_storage(checkpoint_root)
     start = (origin or _submitted(request, epoch, services.clock.wall_ms()))(storage, config)
@@ -173,6 +170,19 @@ def prepare(
         offloads=offloads,
         checkpoint_root=checkpoint_root,
     )
+
+
+def check_alone(
+    request: SubmitRequest, cluster: Configuration, services: ClusterServices, *, is_new: bool = True
+) -> tuple[Configuration, str, bool]:
+    """What can be said of a job without its savepoint and its storage: its configuration, its engine, and
+    whether that runs the bounded part of a stream. Raises ConfigError: it cannot work."""
+    config = _checked_config(request, cluster)
+    _check_store(config, cluster, is_new=is_new)
+    engine, offloads = _engine(request.graph, config, services)
+    if engine == graphs.NATIVE_ENGINE or offloads:
+        _check_workers(request.graph, config, cluster, services)
+    return config, engine, offloads
 
 
 def _as_submitted(request: SubmitRequest) -> dict[str, Any]:
