@@ -198,6 +198,14 @@ DOORS: dict[str, tuple[str, Callable[[str], bytes]]] = {
         "POST /unistream/kept-jobs/{name}/check",
         lambda place: as_json(config={SAVEPOINTS: place}),
     ),
+    "plan from": (
+        "POST /unistream/plans",
+        lambda place: as_json(entryPoint="no.such_module:build", savepoint=place),
+    ),
+    "plan with checkpoints": (
+        "POST /unistream/plans",
+        lambda place: as_json(entryPoint="no.such_module:build", config={CHECKPOINTS: place}),
+    ),
     "submit from": (SUBMISSION, partial(submitted, where="savepoint")),
     "submit with savepoints": (SUBMISSION, partial(submitted, where="config")),
     "submit with checkpoints": (SUBMISSION, partial(submitted, where="graph")),
