@@ -63,7 +63,7 @@ test-nightly: setup  ## the long tests that `make test` leaves out
 	@$(RUN) --with "pandas>=2.2,<4" pytest -q tests/pandas
 	@$(RUN) --with dagster-dg-cli==$(DAGSTER) --with dagster-shared==$(DAGSTER) pytest -q tests/dg
 	@$(RUN) --with basedpyright==1.31.4 basedpyright -p tests/typed
-	@UNISTREAM_NIGHTLY=1 $(RUN) pytest -q -n 3 --dist worksteal $$(grep -v "^\#" tests/nightly.txt | sed "s/::.*//" | sort -u)
+	@UNISTREAM_NIGHTLY=1 UV=$(UV) $(RUN) pytest -q -n 3 --dist worksteal $$(grep -v "^\#" tests/nightly.txt | sed "s/::.*//" | sort -u)
 
 nightly: setup  ## all that is long, for hours: goes on where it was stopped, and prints one table
 	@$(RUN) python -m tests.night $(NIGHTLY)

@@ -113,6 +113,10 @@ COMMANDS: Final = {
     "token": Lazy("token:app", "Tokens: who may ask a cluster."),
     "certs": Lazy("certs:app", "Certificates of a cluster that listens for other hosts."),
     "ui": Lazy("ui:ui", "Print a link to a cluster's web UI that lets one browser in, once."),
+    "proxy": Lazy(
+        "proxy:proxy",
+        "Let Flink's tools and others without a token ask a cluster, by an address of this machine.",
+    ),
     "taskmanager": Lazy("taskmanager:app", "Workers."),
 }
 

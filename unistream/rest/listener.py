@@ -14,6 +14,7 @@ from ssl import SSLContext
 from typing import Final, Protocol
 
 from unistream.base.closing import Closing
+from unistream.base.config import REST_PORT
 from unistream.base.errors import ConfigError
 from unistream.base.hosts import in_url, is_loopback
 
@@ -31,15 +32,23 @@ class Listener:
         ports: Of which the first free one is taken; 0: any free one.
         context: TLS; None: there is none, and `bind` is a loopback address.
         host: By which name clients reach it; "": by `bind`.
+        named: What the user calls the port, for messages.
 
     Raises:
         ConfigError: without TLS, the address is not a loopback one; or all ports are taken.
     """
 
-    def __init__(self, bind: str, *ports: int, context: SSLContext | None = None, host: str = "") -> None:
+    def __init__(
+        self,
+        bind: str,
+        *ports: int,
+        context: SSLContext | None = None,
+        host: str = "",
+        named: str = REST_PORT.key,
+    ) -> None:
         if context is None:
             _check_loopback(bind)
-        self.socket = _first_free(bind, ports)
+        self.socket = _first_free(bind, ports, named)
         self.host = host or bind
         self.context = context
         self.port = int(self.socket.getsockname()[1])
@@ -99,16 +108,16 @@ def _check_loopback(host: str) -> None:
         )
 
 
-def _first_free(bind: str, ports: Sequence[int]) -> socket.socket:
+def _first_free(bind: str, ports: Sequence[int], named: str) -> socket.socket:
     for port in ports[:-1]:
         with contextlib.suppress(ConfigError):
-            return _listen(bind, port)
-    return _listen(bind, ports[-1])
+            return _listen(bind, port, named)
+    return _listen(bind, ports[-1], named)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, named: str) -> socket.socket:
     if not 0 <= port <= 65_535:
-        raise ConfigError(f"rest.port {port} is not between 0 and 65535")
+        raise ConfigError(f"{named} {port} is not between 0 and 65535")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -119,5 +128,5 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise ConfigError(f"rest.port {port}: cannot listen on {host}: {error.strerror}") from error
+        raise ConfigError(f"{named} {port}: cannot listen on {host}: {error.strerror}") from error
     return listener

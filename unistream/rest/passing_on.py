@@ -1,14 +1,15 @@
-"""Passes a request on to another server as it is, and its answer back: what a standby does, over ASGI.
+"""Passes a request on to another server as it is, and its answer back, over ASGI: what a standby does, and
+`unistream proxy`.
 
-An answer is passed back when it is complete, so that one whose server dies meanwhile is none; a stream of
-events goes on piece by piece, and ends when its server dies. A client that has gone is noticed: what it has
-asked for is asked for no more.
+An answer is passed back when it is complete, so that one whose server dies meanwhile is none, or, if the
+caller wants that, piece by piece, as a stream of events always is. A client that has gone is noticed: what it
+has asked for is asked for no more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from ssl import SSLContext
 from typing import Final
@@ -33,31 +34,49 @@ NoAnswer = (OSError, TimeoutError, h11.RemoteProtocolError)
 """What `pass_on` raises if there is none; then nothing was sent back."""
 
 
+class CutOff(Exception):
+    """The server has ended before its answer, of which a part was passed back."""
+
+
 async def pass_on(  # the three of ASGI first
     scope: Scope,
     receive: Receive,
     send: Send,
     url: str,
-    mark: bytes,
     *,
+    more: Sequence[tuple[bytes, bytes]],
     context: SSLContext | None = None,
+    in_pieces: bool = False,
 ) -> None:
-    """Passes the request on to the server at `url`, with a header `mark`, and its answer back. `context`:
-    verifies a server that speaks TLS. Raises one of `NoAnswer`."""
+    """Passes the request on to the server at `url`, and its answer back.
+
+    Args:
+        scope: Of ASGI, as the next two.
+        receive: The request's body.
+        send: The client.
+        url: Of the server, without a path.
+        more: Headers that the request gets besides its own.
+        context: Verifies a server that speaks TLS.
+        in_pieces: The answer is passed back as it comes.
+
+    Raises:
+        OSError, TimeoutError, h11.RemoteProtocolError: `NoAnswer`; nothing was passed back.
+        CutOff: only `in_pieces`.
+    """
     at = urlsplit(url)
     tls = context if at.scheme == "https" else None
     connecting = asyncio.open_connection(at.hostname, at.port, ssl=tls)
     reader, writer = await asyncio.wait_for(connecting, CONNECT_S)
     connection = h11.Connection(h11.CLIENT)
     try:
-        writer.write(connection.send(_head(scope, at, mark)))
+        writer.write(connection.send(_head(scope, at, more)))
         if await _pass_body(connection, receive, writer):
-            await _while_here(receive, _pass_back(connection, reader, send))
+            await _while_here(receive, _pass_back(connection, reader, send, in_pieces=in_pieces))
     finally:
         writer.close()
 
 
-def _head(scope: Scope, at: SplitResult, mark: bytes) -> h11.Request:
+def _head(scope: Scope, at: SplitResult, more: Sequence[tuple[bytes, bytes]]) -> h11.Request:
     """The head of the request for the server at `at`. For it, pages of this server are pages of its own: they
     have passed the guard here."""
     host = at.netloc.encode()
@@ -67,8 +86,8 @@ def _head(scope: Scope, at: SplitResult, mark: bytes) -> h11.Request:
     ]
     query: bytes = scope["query_string"]
     target: bytes = scope["raw_path"] + (b"?" + query if query else b"")
-    more = [(b"connection", b"close"), (mark, b"1")]
-    return h11.Request(method=scope["method"], target=target, headers=headers + more)
+    headers += [(b"connection", b"close"), *more]
+    return h11.Request(method=scope["method"], target=target, headers=headers)
 
 
 async def _pass_body(connection: h11.Connection, receive: Receive, writer: asyncio.StreamWriter) -> bool:
@@ -96,7 +115,7 @@ async def _while_here(receive: Receive, answer: Coroutine[None, None, None]) -> 
     finally:
         for one in (answered, gone):
             one.cancel()
-            with suppress(asyncio.CancelledError, *NoAnswer):
+            with suppress(asyncio.CancelledError, CutOff, *NoAnswer):
                 await one
 
 
@@ -105,22 +124,35 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-async def _pass_back(connection: h11.Connection, reader: asyncio.StreamReader, send: Send) -> None:
+async def _pass_back(
+    connection: h11.Connection, reader: asyncio.StreamReader, send: Send, *, in_pieces: bool
+) -> None:
     response = await asyncio.wait_for(_response(connection, reader), ANSWER_S)
     headers = [(name, value) for name, value in response.headers if name not in OF_EACH_SERVER]
     start = {"type": "http.response.start", "status": response.status_code, "headers": headers}
     if dict(headers).get(b"content-type", b"").startswith(EVENT_STREAM.encode()):
         await send(start)
         with suppress(*NoAnswer):  # its client asks again
-            while piece := await _piece(connection, reader):
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await _pass_pieces(connection, reader, send)
         await send({"type": "http.response.body", "body": b""})
-        return
-    pieces = []
+    elif in_pieces:
+        await send(start)
+        try:
+            await _pass_pieces(connection, reader, send)
+        except NoAnswer as error:
+            raise CutOff from error
+        await send({"type": "http.response.body", "body": b""})
+    else:
+        pieces = []
+        while piece := await _piece(connection, reader):
+            pieces.append(piece)
+        await send(start)
+        await send({"type": "http.response.body", "body": b"".join(pieces)})
+
+
+async def _pass_pieces(connection: h11.Connection, reader: asyncio.StreamReader, send: Send) -> None:
     while piece := await _piece(connection, reader):
-        pieces.append(piece)
-    await send(start)
-    await send({"type": "http.response.body", "body": b"".join(pieces)})
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
 
 
 async def _response(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Response:

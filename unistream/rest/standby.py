@@ -115,7 +115,7 @@ class _PassOn:
             await _refuse(send, str(error))
             return
         try:
-            await pass_on(scope, receive, send, url, STANDBY, context=self._context)
+            await pass_on(scope, receive, send, url, more=[(STANDBY, b"1")], context=self._context)
         except NoAnswer as error:
             await _refuse(send, f"the leader at {url} does not answer: {error or type(error).__name__}")
 

@@ -13,7 +13,8 @@ REST_AUTHENTICATION: Final = ConfigOption(
     "`token`: the REST API answers the owner of the cluster, whose commands and programs on the same machine "
     "find a token by themselves, and who presents one of `unistream token create`. `none`: it answers every "
     "user of this machine, who can then run code as the cluster's owner, and clients that present no token, "
-    "such as Flink's. So does the port where workers of a standalone cluster register. Unset: `none` where "
+    "such as Flink's; a warning at the start says so. So does the port where workers of a standalone cluster "
+    "register. Unset: `none` where "
     "it listens on a loopback address; anywhere else it is always `token`.",
 )
 REST_TLS: Final = ConfigOption(

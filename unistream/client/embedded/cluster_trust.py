@@ -8,6 +8,7 @@ one of them listens anywhere else      that one, with a certificate of the clust
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import ssl
@@ -55,6 +56,8 @@ REST_LASTS_MS: Final = 30 * DAY_MS
 PROCESS_LASTS_MS: Final = 365 * DAY_MS
 """The certificate of a process lasts so long: it cannot be replaced while that runs."""
 
+_log: Final = logging.getLogger(__name__)
+
 
 class ClusterTrust:
     """See the module. Thread-safe.
@@ -81,6 +84,13 @@ class ClusterTrust:
         self.asks_for_tokens = _asks_for_tokens(
             config, is_alone=is_loopback(self.rest_bind) and not self.encrypts_workers
         )
+        if config.find(REST_AUTHENTICATION) == "none":  # somebody has chosen that
+            _log.warning(
+                "event=rest_answers_everybody address=%s: %s is none, so every user of this machine can run "
+                "code as this cluster's owner",
+                self.rest_bind,
+                REST_AUTHENTICATION.key,
+            )
         self.seal_key = _seal_key(config)
 
     @property

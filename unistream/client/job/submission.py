@@ -13,7 +13,14 @@ from unistream.base.extras import is_installed
 from unistream.base.ids import JobId
 from unistream.client.embedded import at_exit
 from unistream.client.machine import home
-from unistream.client.remote.address import MachineAddress, elected_address, is_elected, url_at
+from unistream.client.remote.address import (
+    FixedAddress,
+    LeaderAddress,
+    MachineAddress,
+    elected_address,
+    is_elected,
+    url_at,
+)
 from unistream.client.remote.job_client import JobClient, identified
 from unistream.client.remote.rest_client import RestClient, RestJobClient, timeout_s
 from unistream.client.remote.versions import check_version
@@ -131,19 +138,23 @@ def check_goes_on(url: str | None) -> None:
 
 
 def connect(config: Configuration) -> RestClient:
-    """The cluster that `high-availability.*` or `rest.port` names, or the one that runs on this machine: the
-    session cluster, if there is one.
+    """The cluster that `address_of` finds. Raises as that."""
+    return RestClient(address_of(config), timeout_s=timeout_s(config))
+
+
+def address_of(config: Configuration) -> LeaderAddress:
+    """Where the cluster is that `high-availability.*` or `rest.port` names, or the one that runs on this
+    machine: the session cluster, if there is one.
 
     Raises:
         Unreachable: there is none.
         ConfigError: there are several.
     """
     if is_elected(config):
-        return RestClient(elected_address(config), timeout_s=timeout_s(config))
+        return elected_address(config)
     port = config.get(REST_PORT)
     if port:
-        url = url_at(config.get(REST_ADDRESS), port, config.find(REST_TLS))
-        return RestClient(url, timeout_s=timeout_s(config))
+        return FixedAddress(url_at(config.get(REST_ADDRESS), port, config.find(REST_TLS)))
     every = home.clusters()
     found = [entry for entry in every if entry.session] or every
     if not found:
@@ -155,4 +166,4 @@ def connect(config: Configuration) -> RestClient:
     if len(found) > 1:
         urls = ", ".join(f"{entry.url} ({entry.target})" for entry in found)
         raise ConfigError(f"several clusters run here: {urls}; choose one with -m HOST:PORT")
-    return RestClient(MachineAddress(found[0]), timeout_s=timeout_s(config))
+    return MachineAddress(found[0])

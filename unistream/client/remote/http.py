@@ -114,7 +114,7 @@ class Http(Closing):
             )
         except httpcore.ConnectError as error:
             if isinstance(error.__context__, SSLCertVerificationError):  # httpcore takes away its cause
-                raise ConfigError(_not_verified(url, error.__context__)) from error
+                raise ConfigError(not_verified(url, error.__context__)) from error
             raise NoAnswer(AttemptFailure.REFUSED, str(error) or type(error).__name__) from error
         except httpcore.UnsupportedProtocol as error:
             raise NoAnswer(AttemptFailure.REFUSED, str(error) or type(error).__name__) from error
@@ -213,7 +213,8 @@ class _DeadlineStream(httpcore.NetworkStream):
         self._stream.close()
 
 
-def _not_verified(url: str, error: SSLCertVerificationError) -> str:
+def not_verified(url: str, error: SSLCertVerificationError) -> str:
+    """Why the certificate of the server at `url` is not accepted, and what to do."""
     server = "/".join(url.split("/", 3)[:3])
     if error.verify_code in _BY_ANOTHER_NAME:
         return (
