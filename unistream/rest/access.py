@@ -51,6 +51,7 @@ class AccessControl:
         clock: Of tokens that expire.
         paths: Which places requests may name.
         audit: Notes who has changed what.
+        rate: How many requests a token may make in a second; 0: any number.
         required: False: everybody is an admin.
     """
 
@@ -61,11 +62,13 @@ class AccessControl:
         paths: AllowedPaths,
         audit: AuditLog,
         *,
+        rate: int = 0,
         required: bool = True,
     ) -> None:
         self.tokens = tokens
         self.paths = paths
         self.audit = audit
+        self.rates = access.RequestRates(rate)
         self._clock = clock
         self._required = required
         owner = self._issued(OWNER, Scope.ADMIN, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final
@@ -14,6 +15,7 @@ from unistream.base.errors import AccessDenied, Forbidden
 from unistream.core.access import Denied, Identity
 from unistream.model import access
 from unistream.rest.access import AccessControl
+from unistream.rest.too_many import TooManyRequests
 
 IDENTITY: Final = "unistream.identity"  # in the ASGI scope
 STILL: Final = "unistream.still"
@@ -49,6 +51,7 @@ class Authorized:
         identity = self._control.identify(_authorization(scope))
         if isinstance(identity, Denied):
             raise AccessDenied(_unauthenticated(identity.why))
+        self._check_rate(identity)
         if self._control.tokens.is_use_due(identity.token):
             await run_in_threadpool(self._control.tokens.used, identity.token)
         scope[IDENTITY] = identity
@@ -57,6 +60,14 @@ class Authorized:
             await self._audit(identity, needed, scope, receive, send)
         else:
             await self._answer(identity, needed, scope, receive, send)
+
+    def _check_rate(self, identity: Identity) -> None:
+        """Raises TooManyRequests. Without tokens nobody knows whose requests are counted."""
+        if not identity.token:
+            return
+        wait_s = self._control.rates.wait_s(identity.token, asyncio.get_running_loop().time())
+        if wait_s > 0:
+            raise TooManyRequests(identity.name, wait_s)
 
     def _is_taken(self, authorization: str | None) -> bool:
         return isinstance(self._control.identify(authorization), Identity)

@@ -1,7 +1,12 @@
-"""Refuses request bodies that are too large, before they fill the memory."""
+"""Refuses request bodies that are too large, or too many at once, before they fill the memory.
+
+All bodies that are being read, or whose requests are being answered, share one budget. Nothing of a body is
+read before who sends it was let in, so nobody without a token takes from it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -13,14 +18,26 @@ BODY_BYTES_MAX: Final = 10 * MIB  # any request but a submission
 SUBMISSION_BYTES_MAX: Final = (
     ARTIFACT_BYTES_MAX + PIPELINE_BYTES_MAX + 16 * MIB
 )  # the artifact, what it was made of, the graph and the configuration
+BODIES_BYTES_MAX: Final = SUBMISSION_BYTES_MAX + 64 * MIB
+"""Of all bodies together: the largest one, and small ones next to it."""
+
+RETRY_AFTER_S: Final = 1
 
 
 class BodyLimit:
-    """ASGI middleware. `large_path`: the end of the one path whose body may hold an artifact."""
+    """ASGI middleware, of one event loop.
 
-    def __init__(self, app: ASGIApp, large_path: str) -> None:
+    Args:
+        app: What it is around.
+        large_path: The end of the one path whose body may hold an artifact.
+        bytes_max: Of all bodies together.
+    """
+
+    def __init__(self, app: ASGIApp, large_path: str, bytes_max: int = BODIES_BYTES_MAX) -> None:
         self._app = app
         self._large_path = large_path
+        self._bytes_max = bytes_max
+        self._taken = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -32,21 +49,40 @@ class BodyLimit:
         if declared.isdigit() and int(declared) > limit:
             await _refuse(send, limit)
             return
-        await self._app(scope, _counted(receive, limit), send)
+        counted = _Counted(self._take, receive, limit)
+        try:
+            await self._app(scope, counted, send)
+        finally:
+            self._taken -= counted.seen
+
+    def _take(self, size: int) -> None:
+        """Raises HTTPException: there is no room."""
+        self._taken += size
+        if self._taken > self._bytes_max:
+            raise HTTPException(
+                503,
+                f"the bodies of all requests together are larger than {self._bytes_max} B now: send it again",
+                {"Retry-After": str(RETRY_AFTER_S), "Connection": "close"},
+            )
 
 
-def _counted(receive: Receive, limit: int) -> Receive:
-    seen = 0
+class _Counted:
+    """What a request receives; `seen`: bytes of its body so far."""
 
-    async def counted() -> Message:
-        nonlocal seen
-        message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > limit:
-            raise HTTPException(413, _text(limit))
+    def __init__(self, take: Callable[[int], None], receive: Receive, limit: int) -> None:
+        self._take = take
+        self._receive = receive
+        self._limit = limit
+        self.seen = 0
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        size = len(message.get("body", b""))
+        self.seen += size
+        self._take(size)
+        if self.seen > self._limit:
+            raise HTTPException(413, _text(self._limit))
         return message
-
-    return counted
 
 
 async def _refuse(send: Send, limit: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from http import HTTPStatus
 from typing import Final
 
@@ -24,6 +25,7 @@ from unistream.base.errors import (
 from unistream.rest.answers import json_answer as _json
 from unistream.rest.plans import PlanFailed
 from unistream.rest.scaling import Busy
+from unistream.rest.too_many import TooManyRequests
 from unistream.rest.triggers import OperationFailed
 
 RETRY_AFTER_S: Final = 1  # what is away is asked again each second here, too
@@ -45,6 +47,8 @@ def _errors(status: int, *texts: str) -> Response:
 
 def _status_of(error: UnistreamError) -> int:
     match error:
+        case TooManyRequests():
+            return 429
         case Forbidden():
             return 403
         case AccessDenied():
@@ -68,7 +72,9 @@ async def _on_unistream_error(_request: Request, error: Exception) -> Response:
     answer = _errors(_status_of(error), str(error), *frames)
     if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
         answer.headers["Retry-After"] = str(RETRY_AFTER_S)
-    if isinstance(error, AccessDenied):
+    if isinstance(error, TooManyRequests):
+        answer.headers["Retry-After"] = str(math.ceil(error.wait_s))
+    if isinstance(error, AccessDenied | TooManyRequests):
         answer.headers["Connection"] = "close"  # the body of the request may not have been read
     if answer.status_code == HTTPStatus.UNAUTHORIZED:
         answer.headers["WWW-Authenticate"] = "Bearer"
@@ -79,7 +85,9 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code in (404, 405):
         return _errors(404, f"Not found: {request.url.path}")
-    return _errors(error.status_code, str(error.detail))
+    answer = _errors(error.status_code, str(error.detail))
+    answer.headers.update(error.headers or {})
+    return answer
 
 
 async def _on_invalid(_request: Request, error: Exception) -> Response:

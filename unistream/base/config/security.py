@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from unistream.base.config.parsing import ConfigOption, one_of, parse_bool, parse_places
+from unistream.base.config.parsing import ConfigOption, WholeNumber, one_of, parse_bool, parse_places
 
 REST_AUTHENTICATION: Final = ConfigOption(
     "security.rest.authentication",
@@ -55,4 +55,12 @@ SPARK_AUTHENTICATION: Final = ConfigOption(
     "A cluster whose workers may be on other hosts does not start on a Spark whose processes do not know "
     "each other by a secret (spark.authenticate), or speak plain text (spark.network.crypto.enabled): "
     "workers get their keys with Spark's tasks. `false`: it says so, in its log and where jobs are listed.",
+)
+REST_RATE: Final = ConfigOption(
+    "security.rest.requests-per-second",
+    WholeNumber(0, 1_000_000),
+    "200",
+    "How many requests one token may make to the REST API in a second; it may save up those of 5 seconds. "
+    "What is more gets status 429 and how long to wait (`Retry-After`), which commands, programs and Dagster "
+    "do. 0: any number. Without tokens nothing is counted.",
 )

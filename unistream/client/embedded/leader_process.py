@@ -23,6 +23,7 @@ from unistream.base.config import (
     CHECKPOINT_DIR,
     JOBMANAGER_BIND,
     JOBMANAGER_PORT,
+    REST_RATE,
     SAVEPOINT_DIR,
     Configuration,
 )
@@ -231,7 +232,8 @@ class LeaderProcess(Closing):
         own = [str(plan.workdir), plan.root, *filter(None, map(config.find, (CHECKPOINT_DIR, SAVEPOINT_DIR)))]
         paths = AllowedPaths(own, config.find(ALLOWED_PATHS))
         audit = AuditLog(plan.workdir / "audit")
-        access = AccessControl(self._tokens, SystemClock(), paths, audit, required=plan.trust.asks_for_tokens)
+        rate, required = config.get(REST_RATE), plan.trust.asks_for_tokens
+        access = AccessControl(self._tokens, SystemClock(), paths, audit, rate=rate, required=required)
         triggers = Triggers(_new_id)
         create_app = partial(self._create_app, triggers, access)
         if plan.server is not None:

@@ -15,6 +15,7 @@ from unistream.client.remote.address import LeaderAddress
 from unistream.client.remote.answers import UNAVAILABLE, errors_in
 from unistream.client.remote.http import Http, NoAnswer, Response
 from unistream.client.remote.policy import (
+    ANSWERED,
     CONNECT_S,
     LOST,
     Again,
@@ -29,7 +30,7 @@ from unistream.client.remote.policy import (
 
 INSTANT_S = 0.001  # a timeout of 0 means another thing to a socket
 DENIED_MAX = 3  # answers in a row that know no token of ours, before that is the answer of the leader
-UNAUTHENTICATED = 401
+UNAUTHENTICATED, TOO_MANY = 401, 429
 
 
 class Caller(Closing):
@@ -78,7 +79,7 @@ class Caller(Closing):
         longer: bool,
         doubt: str,
     ) -> Response:
-        """The first answer of any status but 502, 503 and 504.
+        """The first answer of any status but 429, 502, 503 and 504.
 
         Raises:
             Unreachable: there is none in `limit_s`; `longer` and `doubt`: see `last_error`.
@@ -94,12 +95,12 @@ class Caller(Closing):
             answer = self._attempt(send, limit_s - (time.monotonic() - began_s))
             if isinstance(answer, Response):
                 return answer
-            ended = None if answer.failure is AttemptFailure.UNAVAILABLE else self._why_ended()
+            ended = None if answer.failure in ANSWERED else self._why_ended()
             if ended is not None:
                 raise ClusterEnded(ended) from answer
             attempts += 1
             lost += answer.failure in LOST
-            said = str(answer) if answer.failure is AttemptFailure.UNAVAILABLE else said
+            said = str(answer) if answer.failure in ANSWERED else said
             self._known = self._known or lost > 0
             tried = Tried(
                 failure=answer.failure,
@@ -107,6 +108,7 @@ class Caller(Closing):
                 lost=lost,
                 waited_s=time.monotonic() - began_s,
                 known=self._known,
+                asked_s=answer.wait_s,
             )
             match after(call, tried, limit_s=limit_s, jitter=random.random()):  # noqa: S311  # no secret
                 case Again(pause_s):
@@ -147,6 +149,8 @@ class Caller(Closing):
         self._known = True
         if self._may_be_another(response):
             return NoAnswer(AttemptFailure.UNAVAILABLE, "; ".join(errors_in(response)))
+        if response.status == TOO_MANY:
+            return NoAnswer(AttemptFailure.LIMITED, "; ".join(errors_in(response)), response.retry_after_s)
         if response.status in UNAVAILABLE:
             return NoAnswer(AttemptFailure.UNAVAILABLE, "; ".join(errors_in(response)))
         self._is_current = True

@@ -31,12 +31,13 @@ KEPT_S: Final = 5.0  # less than the server keeps an idle connection
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer of any status."""
+    """An answer of any status. `retry_after_s`: how long it wants its client to wait; 0: it does not say."""
 
     method: str
     url: str
     status: int
     content: bytes
+    retry_after_s: float = 0.0
 
     @property
     def is_success(self) -> bool:
@@ -44,11 +45,13 @@ class Response:
 
 
 class NoAnswer(Exception):
-    """An attempt without an answer; str: as the system reports it."""
+    """An attempt without an answer; str: as the system reports it. `wait_s`: how long the cluster wants its
+    client to wait."""
 
-    def __init__(self, failure: AttemptFailure, reason: str) -> None:
+    def __init__(self, failure: AttemptFailure, reason: str, wait_s: float = 0.0) -> None:
         super().__init__(reason)
         self.failure = failure
+        self.wait_s = wait_s
 
 
 ContextFor: TypeAlias = Callable[[str, int, float], SSLContext]
@@ -126,7 +129,7 @@ class Http(Closing):
             raise NoAnswer(AttemptFailure.SILENT, f"no answer within {within_s:.3g} s") from error
         except (httpcore.NetworkError, httpcore.ProtocolError) as error:
             raise NoAnswer(AttemptFailure.BROKEN, str(error) or "the connection was closed") from error
-        return Response(method, url, answer.status, answer.content)
+        return Response(method, url, answer.status, answer.content, _retry_after_s(answer.headers))
 
     def close(self) -> None:
         self._pool.close()
@@ -211,6 +214,12 @@ class _DeadlineStream(httpcore.NetworkStream):
 
     def close(self) -> None:
         self._stream.close()
+
+
+def _retry_after_s(headers: Iterable[tuple[bytes, bytes]]) -> float:
+    """A date in it counts as none: the clocks of two hosts are never the same."""
+    said = next((value for name, value in headers if name.lower() == b"retry-after"), b"")
+    return float(said) if said.isdigit() and len(said) < 9 else 0.0
 
 
 def not_verified(url: str, error: SSLCertVerificationError) -> str:

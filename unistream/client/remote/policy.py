@@ -49,6 +49,7 @@ class AttemptFailure(Enum):
     BROKEN = "the connection was closed before the answer"
     SILENT = "no answer in time"
     UNAVAILABLE = "status 502, 503 or 504"
+    LIMITED = "status 429: nothing was done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,9 @@ RULES: Final = {
 LOST: Final = frozenset({AttemptFailure.BROKEN, AttemptFailure.SILENT})
 """The request was sent, perhaps performed, and the answer is missing."""
 
+ANSWERED: Final = frozenset({AttemptFailure.UNAVAILABLE, AttemptFailure.LIMITED})
+"""There is an answer, so the cluster, or what stands before it, is there."""
+
 _SENT: Final = LOST | {AttemptFailure.UNAVAILABLE}
 
 
@@ -105,6 +109,7 @@ class Tried:
         waited_s: Since the first one.
         known: The cluster has answered this client before, or at least accepted a request, or an election
             names its address: so it is worth waiting for where nothing listens.
+        asked_s: How long the cluster wants its client to wait.
     """
 
     failure: AttemptFailure
@@ -112,6 +117,7 @@ class Tried:
     lost: int
     waited_s: float
     known: bool
+    asked_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +152,7 @@ def after(call: CallKind, tried: Tried, *, limit_s: float, jitter: float) -> Aga
         return CallEnd.GIVE_UP
     if tried.failure is AttemptFailure.REFUSED and not tried.known and tried.attempts >= REFUSED_MAX:
         return CallEnd.GIVE_UP
-    pause_s = pause(tried.attempts, jitter)
+    pause_s = max(pause(tried.attempts, jitter), tried.asked_s)
     return Again(pause_s) if tried.waited_s + pause_s < limit_s else CallEnd.GIVE_UP
 
 
@@ -197,6 +203,7 @@ _ADVICE: Final = {
     AttemptFailure.BROKEN: "its log says why, if it is a cluster of unistream",
     AttemptFailure.SILENT: "it hangs or is busy: see its log",
     AttemptFailure.UNAVAILABLE: "see its log",
+    AttemptFailure.LIMITED: "its other holders have to ask less",
 }
 
 _ADVICE_IF_ELECTED: Final = (

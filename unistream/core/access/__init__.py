@@ -6,6 +6,7 @@ Decides: what a token's text is, whether a request that presents one is answered
 
 from __future__ import annotations
 
+from unistream.core.access.rates import RequestRates
 from unistream.core.access.tokens import (
     RANDOM_BYTES,
     TOKEN_NAME_CHARS_MAX,
@@ -32,6 +33,7 @@ __all__ = [
     "Denied",
     "Identity",
     "IssuedToken",
+    "RequestRates",
     "SealedToken",
     "TokenRecord",
     "code_seal",
