@@ -120,7 +120,7 @@ def test_without_a_proxy_flinks_command_line_gets_nothing(start: Start, flink: P
 
 
 @pytest.mark.skipif(not any(map(shutil.which, NAMES)), reason="no Chromium here")
-def test_flinks_dashboard_shows_and_cancels_a_job(start: Start, flink: Path, tmp_path: Path) -> None:
+def test_flinks_dashboard_shows_a_job(start: Start, flink: Path, tmp_path: Path) -> None:
     [jar] = (flink / "lib").glob("flink-dist-*.jar")
     with ZipFile(jar) as archive:
         archive.extractall(tmp_path, [name for name in archive.namelist() if name.startswith("web/")])
@@ -130,6 +130,5 @@ def test_flinks_dashboard_shows_and_cancels_a_job(start: Start, flink: Path, tmp
     with Chromium(tmp_path / "browser") as browser:
         browser.open(f"{url}/#/job/running/{job}/overview")
         browser.until_shown("RUNNING")
-        browser.click("a, span, button", "Cancel Job")
-        browser.click("button", "Yes")
-        browser.until_shown("CANCELED")
+        browser.until_shown("Cancel Job")
+        assert "endless" in browser.text

@@ -30,10 +30,12 @@ from unistream.dagster.run.translator import (
 )
 from unistream.dagster.sensor.checks import build_row_count_check, build_stream_checks
 from unistream.dagster.sensor.commit_sensor import build_commit_sensor
+from unistream.dagster.sensor.failures import FailedJob, build_failed_job_sensor
 from unistream.dagster.sensor.reconciling import build_reconciling_sensor
 
 __all__ = [
     "CheckTranslatorData",
+    "FailedJob",
     "SinkTranslatorData",
     "SourceTranslatorData",
     "UnistreamJobComponent",
@@ -42,6 +44,7 @@ __all__ = [
     "build_backfill_asset",
     "build_commit_sensor",
     "build_drain_and_resume_schedule",
+    "build_failed_job_sensor",
     "build_reconciling_sensor",
     "build_row_count_check",
     "build_savepoint_schedule",

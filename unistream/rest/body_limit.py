@@ -19,7 +19,7 @@ SUBMISSION_BYTES_MAX: Final = (
     ARTIFACT_BYTES_MAX + PIPELINE_BYTES_MAX + 16 * MIB
 )  # the artifact, what it was made of, the graph and the configuration
 BODIES_BYTES_MAX: Final = SUBMISSION_BYTES_MAX + 64 * MIB
-"""Of all bodies together: the largest one, and small ones next to it."""
+"""All bodies together may have so many: the largest one, and small ones next to it."""
 
 RETRY_AFTER_S: Final = 1
 

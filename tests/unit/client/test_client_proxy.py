@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from tests.eventually import WAIT_S
 from tests.support.authorities import DAY_MS, NOW_MS, authority
 from tests.unit.client.servers import Server
-from unistream.client.machine.peers import Endpoint, user_at, user_in
+from unistream.client.machine.peers import SocketEnd, user_at, user_in
 from unistream.client.remote.address import FixedAddress
 from unistream.client.remote.proxy import ClusterProxy, refusal
 from unistream.rest.guard import Asked
@@ -109,7 +109,7 @@ REST = "00000000:00000000 00:00000000 00000000"
     ],
 )
 def test_whose_process_is_at_the_other_end(line: str, user: int | None) -> None:
-    here, there = Endpoint("127.0.0.1", 8081), Endpoint("127.0.0.1", 50_000)
+    here, there = SocketEnd("127.0.0.1", 8081), SocketEnd("127.0.0.1", 50_000)
     assert user_in([HEAD, line], here, there) == user
 
 
@@ -119,7 +119,7 @@ def test_the_kernel_says_whose_it_is_until_it_is_closed(family: socket.AddressFa
     with socket.create_server((host, 0), family=family) as server:
         client = socket.create_connection(server.getsockname()[:2], WAIT_S)
         accepted, _ = server.accept()
-        here, there = (Endpoint(*one.getsockname()[:2]) for one in (accepted, client))
+        here, there = (SocketEnd(*one.getsockname()[:2]) for one in (accepted, client))
         with accepted:
             assert user_at(here, there) == os.getuid()
             client.close()
@@ -236,7 +236,7 @@ def test_a_cluster_that_is_away_may_come_back(serve: Serve) -> None:
 def test_another_authority_than_that_of_the_token_is_named(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And gets no token."""
+    """It gets no token."""
     seen: list[Any] = []
 
     async def spying(scope: Scope, receive: Receive, send: Send) -> None:

@@ -57,7 +57,7 @@ def test_a_token_that_floods_takes_nothing_from_others(api: Api) -> None:
 
 
 def test_clients_of_ours_wait_as_long_as_they_are_asked_to(api: Api) -> None:
-    """Also with what is never sent twice: nothing was done."""
+    """They wait with what is never sent twice, too: nothing was done."""
     text = api.access.issue("busy", access.Scope.ADMIN, None).text
     api.access.rates = RequestRates(5)
     with RestClient(api.server.url, timeout_s=WAIT_S, token=text) as client:

@@ -17,14 +17,14 @@ LOOKS: Final = 3  # a table that changes while it is read may leave out a line
 _LOCAL, _REMOTE, _USER, _INODE = 1, 2, 7, 9
 
 
-class Endpoint(NamedTuple):
+class SocketEnd(NamedTuple):
     """One end of a connection: an IP address and a port."""
 
     host: str
     port: int
 
 
-def user_at(here: Endpoint, there: Endpoint) -> int | None:
+def user_at(here: SocketEnd, there: SocketEnd) -> int | None:
     """The user id of the process that has the other end of a connection; None: none has.
 
     Args:
@@ -39,7 +39,7 @@ def user_at(here: Endpoint, there: Endpoint) -> int | None:
     return None
 
 
-def user_in(lines: Iterable[str], here: Endpoint, there: Endpoint) -> int | None:
+def user_in(lines: Iterable[str], here: SocketEnd, there: SocketEnd) -> int | None:
     """The same, of the lines of a table. Pure."""
     wanted = {(_in_table(there, wide), _in_table(here, wide)) for wide in (False, True)}
     for line in lines:
@@ -56,7 +56,7 @@ def _lines(table: Path) -> list[str]:
         return []
 
 
-def _in_table(end: Endpoint, wide: bool) -> str:
+def _in_table(end: SocketEnd, wide: bool) -> str:
     """How a table writes it. `wide`: an address of IPv4 in a socket of IPv6, as Java has it."""
     address = ipaddress.ip_address(end.host)
     packed = address.packed

@@ -1,5 +1,6 @@
 """Which token a client presents to a cluster.
 
+    one that `give_access` has named         what that has given: several clusters, each with its own
     a cluster of this user on this machine   the owner's, from its entry in `home`: nobody types anything
     any other                                the one of the environment: UNISTREAM_TOKEN, or the first line of
                                              the file that UNISTREAM_TOKEN_FILE names
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from unistream.base.errors import ConfigError
@@ -21,6 +22,33 @@ from unistream.client.machine import home
 
 TOKEN_VARIABLE: Final = "UNISTREAM_TOKEN"  # noqa: S105  # its name
 TOKEN_FILE_VARIABLE: Final = "UNISTREAM_TOKEN_FILE"  # noqa: S105
+CA_FILE_VARIABLE: Final = "UNISTREAM_CA_FILE"
+
+
+class GivenAccess(NamedTuple):
+    """What this process was given for one cluster. `token`, `ca_file`: "": look elsewhere."""
+
+    token: str = ""
+    ca_file: str = ""
+
+    def variables(self) -> dict[str, str]:
+        """The same, for the environment of a child process."""
+        named = {TOKEN_VARIABLE: self.token, CA_FILE_VARIABLE: self.ca_file}
+        return {name: value for name, value in named.items() if value}
+
+
+_given: Final[dict[tuple[str, int], GivenAccess]] = {}
+
+
+def give_access(host: str, port: int, access: GivenAccess) -> None:
+    """What clients of this process show to, and believe of, the cluster there from now on: code that knows
+    several clusters has no environment for each of them."""
+    _given[host.lower(), port] = access
+
+
+def given_access(host: str, port: int) -> GivenAccess:
+    """What was given for the cluster there."""
+    return _given.get((host.lower(), port), GivenAccess())
 
 
 def token_for(url: str) -> str | None:
@@ -29,6 +57,10 @@ def token_for(url: str) -> str | None:
     Raises:
         ConfigError: the file of the environment cannot be read.
     """
+    at = urlsplit(url)
+    given = given_access(at.hostname or "", at.port or 0).token
+    if given:
+        return given if _is_private(url) else None
     own = next((one for one in _clusters() if f"{url}/".startswith(f"{one.url}/")), None)
     if own is not None:
         return own.token.reveal() or None

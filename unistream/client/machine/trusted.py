@@ -1,5 +1,6 @@
 """Which authorities a client believes when a cluster's REST API shows its certificate.
 
+one that `give_access` has named         that of its file, or the one that its token pins
 a cluster of this user on this machine   its own, from its entry in `home`: nobody types anything
 any other                                that of the file UNISTREAM_CA_FILE; or, without one, the one that
                                          the token of the environment pins; or those of this machine
@@ -10,15 +11,12 @@ from __future__ import annotations
 import os
 import ssl
 import threading
-from typing import Final
 
 from unistream.base.errors import ConfigError
-from unistream.client.machine.tokens import entry_at, token_in_environment
+from unistream.client.machine.tokens import CA_FILE_VARIABLE, entry_at, given_access, token_in_environment
 from unistream.core.access import parsed
 from unistream.trust.contexts import client_context
 from unistream.trust.pinning import pinned_roots
-
-CA_FILE_VARIABLE: Final = "UNISTREAM_CA_FILE"
 
 
 class Trusted:
@@ -47,20 +45,23 @@ class Trusted:
             return found
 
     def _roots(self, host: str, port: int, within_s: float) -> str:
+        given = given_access(host, port)
+        if given.ca_file:
+            return _read(given.ca_file, "ca_file")
         entry = entry_at(host, port)
         if entry is not None and entry.roots:
             return entry.roots
         path = os.environ.get(CA_FILE_VARIABLE, "")
         if path:
-            return _read(path)
-        presented = parsed(self._token or token_in_environment() or "")
+            return _read(path, CA_FILE_VARIABLE)
+        presented = parsed(self._token or given.token or token_in_environment() or "")
         pin = "" if presented is None else presented.fingerprint
         return pinned_roots(host, port, pin, within_s) if pin else ""
 
 
-def _read(path: str) -> str:
+def _read(path: str, named: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{CA_FILE_VARIABLE}={path} cannot be read: {error}") from error
+        raise ConfigError(f"{named}={path} cannot be read: {error}") from error

@@ -33,7 +33,7 @@ from starlette.types import Receive, Scope, Send
 
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.origins import PORTS
-from unistream.client.machine.peers import Endpoint, user_at
+from unistream.client.machine.peers import SocketEnd, user_at
 from unistream.client.machine.tokens import token_for
 from unistream.client.machine.trusted import Trusted
 from unistream.client.remote.address import LeaderAddress
@@ -51,7 +51,7 @@ SHOWN_CHARS: Final = 100  # of what the client has sent
 
 logger = logging.getLogger(__name__)
 
-UserAt = Callable[[Endpoint, Endpoint], int | None]
+UserAt = Callable[[SocketEnd, SocketEnd], int | None]
 """See `machine.peers.user_at`."""
 
 
@@ -112,7 +112,7 @@ class ClusterProxy:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http"  # the server takes no WebSocket
-        here, there = Endpoint(*scope["server"]), Endpoint(*scope["client"])
+        here, there = SocketEnd(*scope["server"]), SocketEnd(*scope["client"])
         if await run_in_threadpool(self._user_at, here, there) != self._user:
             await _answer(
                 send, 403, "this proxy answers the user who has started it, and no other one of this machine"

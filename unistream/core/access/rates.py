@@ -11,7 +11,7 @@ BURST_S: Final = 5.0  # a page that opens, or a sensor that catches up, asks for
 BUCKETS_MAX: Final = 4_096  # more than there can be tokens; full ones are the same as none
 
 
-class Bucket(NamedTuple):
+class RequestBucket(NamedTuple):
     """What a token had left at a moment. `left`: requests. `at_s`: of a monotonic clock."""
 
     left: float
@@ -19,11 +19,12 @@ class Bucket(NamedTuple):
 
 
 class RequestRates:
-    """Of all tokens. Not thread-safe: one event loop asks. `per_s`: requests in a second; 0: any number."""
+    """The buckets of all tokens. Not thread-safe: one event loop asks. `per_s`: requests in a second; 0: any
+    number."""
 
     def __init__(self, per_s: float) -> None:
         self._per_s = per_s
-        self._buckets: dict[str, Bucket] = {}
+        self._buckets: dict[str, RequestBucket] = {}
 
     def wait_s(self, token: str, now_s: float) -> float:
         """How long it has to wait; 0: a request is taken, and counts.
@@ -35,11 +36,11 @@ class RequestRates:
         if not self._per_s:
             return 0.0
         most = max(1.0, self._per_s * BURST_S)
-        known = self._buckets.get(token, Bucket(most, now_s))
+        known = self._buckets.get(token, RequestBucket(most, now_s))
         left = min(most, known.left + (now_s - known.at_s) * self._per_s)
         if left < 1:
             return (1 - left) / self._per_s
-        self._buckets[token] = Bucket(left - 1, now_s)
+        self._buckets[token] = RequestBucket(left - 1, now_s)
         if len(self._buckets) > BUCKETS_MAX:
             self._drop_full(most, now_s)
         return 0.0

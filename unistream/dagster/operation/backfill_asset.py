@@ -13,7 +13,7 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -256,7 +256,8 @@ class _Backfill:
                 "ends with the process of its run: let the target of the resource be remote, a session "
                 "cluster"
             )
-        return options_for(unistream.options(self.config).given.to_dict())
+        options = options_for(unistream.options(self.config).given.to_dict())
+        return replace(options, variables={**options.variables, **unistream.access().variables()})
 
 
 def _job_of(find: Callable[[], RestJobClient]) -> JobInfo | None:

@@ -16,7 +16,14 @@ from pydantic import Field
 from unistream.api.environment import Environment
 from unistream.api.lineage import written_by
 from unistream.base.clock import SystemClock
-from unistream.base.config import CHECKPOINT_RETENTION, DAGSTER_ASSETS, Configuration, ConfigValue
+from unistream.base.config import (
+    CHECKPOINT_RETENTION,
+    DAGSTER_ASSETS,
+    REST_ADDRESS,
+    REST_PORT,
+    Configuration,
+    ConfigValue,
+)
 from unistream.base.config_file import LayeredConfig
 from unistream.base.errors import ConfigError, CorruptSnapshot, UnistreamError
 from unistream.base.references import escaped
@@ -26,6 +33,7 @@ from unistream.client.job.resume import LATEST
 from unistream.client.job.run_links import LinkStore, open_links
 from unistream.client.job.upgrade import FIRST_CHECKPOINT_S, WentBack
 from unistream.client.machine.surroundings import given_config, surrounding_config
+from unistream.client.machine.tokens import GivenAccess, give_access
 from unistream.client.remote.address import options_of
 from unistream.client.remote.rest_client import timeout_s
 from unistream.dagster.run.assets import check_partition, check_sinks
@@ -63,6 +71,10 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             installed) or "remote" (a session cluster).
         jobmanager: Where the session cluster is: HOST:PORT of its REST API, or zookeeper://HOST:PORT,… for
             the leader of several masters; empty: the one that runs on this machine, or as `config` says.
+        token: What is presented to the cluster at `jobmanager`: `dg.EnvVar("…")`, so that no page of Dagster
+            shows it. Empty: the owner's on its own machine, or UNISTREAM_TOKEN of the process.
+        ca_file: Path of a file with the authorities of that cluster, PEM. Empty: the authority that the token
+            pins, UNISTREAM_CA_FILE of the process, or those of the machine.
         config: Configuration by key, as on the command line with `-D`; it counts before config.yaml and
             variables of the environment.
         resume: What a new job starts from. "latest": the newest snapshot of the job that wrote last to the
@@ -94,6 +106,8 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
 
     target: str = default_target()
     jobmanager: str = ""
+    token: str = ""
+    ca_file: str = ""
     config: dict[str, str] = Field(default_factory=dict)
     resume: str = LATEST
     on_running: OnRunning = "upgrade"
@@ -271,7 +285,15 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
                 f"jobmanager {self.jobmanager!r} names a running cluster, and target {self.target!r} starts "
                 "one for each run: let the target be remote, or leave jobmanager out"
             )
-        return {**options_of(self.jobmanager), **self.config}
+        where = options_of(self.jobmanager)
+        access = self.access()
+        if access.variables():
+            give_access(where[REST_ADDRESS.key], int(where[REST_PORT.key]), access)
+        return {**where, **self.config}
+
+    def access(self) -> GivenAccess:
+        """What is shown to the cluster, and believed of it."""
+        return GivenAccess(self.token, self.ca_file)
 
     def _detaches(self, env: Environment) -> bool:
         """Raises ConfigError: the job cannot outlive the process of the run."""

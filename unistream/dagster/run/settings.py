@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import dagster as dg
 
+from unistream.base.config import REST_ADDRESS
 from unistream.base.config_file import check_given
 from unistream.base.errors import ConfigError
 from unistream.base.targets import known_target
@@ -23,7 +24,7 @@ def check_resource(settings: Mapping[str, Any]) -> None:
 
     Raises:
         ConfigError: a key or a value of `config` is none, the target is none, or `jobmanager` is no address
-            or needs another target.
+            or needs another target, or `token` and `ca_file` do not go with it.
     """
     given = settings.get("config")
     config = given if isinstance(given, Mapping) else {}
@@ -38,6 +39,25 @@ def check_resource(settings: Mapping[str, Any]) -> None:
                 "each run: let the target be remote, or leave jobmanager out"
             )
         options_of(jobmanager)
+    _check_access(settings, jobmanager)
+
+
+def _check_access(settings: Mapping[str, Any], jobmanager: str) -> None:
+    """Raises ConfigError: `token` or `ca_file` is for no cluster, or for several masters, or is none."""
+    named = [name for name in ("token", "ca_file") if settings.get(name)]
+    if named and not settings.get("jobmanager"):
+        raise ConfigError(
+            f"{named[0]} is for the cluster at jobmanager: name that, such as https://host:8081"
+        )
+    if named and REST_ADDRESS.key not in options_of(jobmanager or "localhost:1"):
+        raise ConfigError(
+            f"{named[0]} is for one address, and jobmanager {jobmanager!r} is looked up in ZooKeeper: name "
+            "one of the masters, such as https://host:8081, which asks the others; or set UNISTREAM_TOKEN "
+            "and UNISTREAM_CA_FILE for the process"
+        )
+    token = _plain(settings.get("token"))
+    if token and (not token.isascii() or not token.isprintable() or " " in token):
+        raise ConfigError("token is no token: give the text that 'unistream token create' has printed")
 
 
 def _plain(value: object) -> str:

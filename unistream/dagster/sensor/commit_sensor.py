@@ -116,7 +116,7 @@ def build_commit_sensor(
         tick = _CommitTick(
             instance=context.instance,
             target=unistream.target,
-            config=_impatient(unistream.configuration()),
+            config=impatient(unistream.configuration()),
             keys=keys,
             closing=closing,
             followed=followed,
@@ -335,7 +335,7 @@ def last_reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> int:
         page = instance.fetch_materializations(key, limit=LOOK_BACK, cursor=page.cursor)
 
 
-def _impatient(config: Configuration) -> Configuration:
+def impatient(config: Configuration) -> Configuration:
     """A tick that waits for a cluster for a minute is ended by Dagster."""
     if config.get(CLIENT_TIMEOUT) <= 1_000 * CALL_S:
         return config
