@@ -222,6 +222,7 @@ export function job(subtasks: SubtaskInfo[], more: Partial<JobInfo> = {}): JobIn
     job: JOB,
     name: NAMES.plain,
     lineage: "l",
+    notes: [],
     state: "RUNNING",
     target: "local",
     submitted_ms: NOW_MS - 3_600_000,

@@ -7,7 +7,7 @@ import { Copyable } from "../../parts/Copyable";
 import { Dialog } from "../../parts/Dialog";
 import { Notice } from "../../parts/Notice";
 import { useLeave } from "../../parts/useLeave";
-import { said } from "../tokens/said";
+import { said } from "../../api/said";
 
 const NAME = "hosts that join";
 const [[FIRST]] = JOIN_DURATIONS as readonly [(typeof JOIN_DURATIONS)[number]];
