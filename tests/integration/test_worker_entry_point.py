@@ -43,6 +43,11 @@ def test_crash_points_work_in_tests_only() -> None:
             "did you mean 'heartbeat.timeout'",
             id="unknown key",
         ),
+        pytest.param(
+            '{"id": "tm", "master": "grpc+unix:///x", "slots": 1, "host": "node-7", "version": "99.1.0"}',
+            "host node-7 has unistream",
+            id="another version than the master",
+        ),
     ],
 )
 def test_a_worker_that_cannot_start_says_why_in_one_line(stdin: str, says: str) -> None:

@@ -20,6 +20,7 @@ _OTHER_VERSION: Final = re.compile(
     r"Python in worker has different version.*?\.(?=\s|$)|PYTHON_VERSION_MISMATCH"
 )
 _UNFIT: Final = re.compile(rf"^.*?({UNFIT} .*)$", re.MULTILINE)
+_OTHER_RELEASE: Final = re.compile(r"host \S+ has unistream [^:\n]*, and the master has unistream [^:\n]*")
 _TASK: Final = re.compile(
     r"Lost task \d+\.(\d+) in stage (\d+)\.\d+ \(TID \d+\) \((\S+) executor ([^)\s]+)\)"
 )
@@ -51,7 +52,7 @@ def unusable_python(error: Exception | str, python: str) -> str | None:
     if (unfit := _UNFIT.search(text)) is not None:
         return unfit[1]
     found = _NO_PROGRAM.search(text) or _NOT_IMPORTED.search(text) or _OTHER_VERSION.search(text)
-    found = found or _NO_DAEMON.search(text)
+    found = found or _OTHER_RELEASE.search(text) or _NO_DAEMON.search(text)
     if found is None:
         return None
     return (

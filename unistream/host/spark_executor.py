@@ -17,7 +17,7 @@ from unistream.base import durable_files
 from unistream.base.allocator import choose_allocator
 from unistream.base.config import JOBMANAGER_ADDRESS, JOBMANAGER_BIND, Configuration
 from unistream.base.errors import ConfigError, Unreachable
-from unistream.base.releases import is_same_release, release
+from unistream.base.releases import is_together, series
 from unistream.core.memory import thread_environment
 from unistream.host.child import die_with_parent
 from unistream.host.claims import claim
@@ -35,10 +35,10 @@ def check_version(host: str, wanted: str) -> None:
     """Raises ConfigError: this executor has unistream in a release that is not the JobManager's, `wanted`."""
     from unistream import __version__
 
-    if not is_same_release(__version__, wanted):
+    if not is_together(__version__, wanted):
         raise ConfigError(
             f"{UNFIT} {host}: its Python, {sys.executable}, has unistream {__version__}, and the JobManager "
-            f"has {wanted}: install unistream {release(wanted)}.* for it, or set PYSPARK_PYTHON to another"
+            f"has {wanted}: install unistream {series(wanted)}.* for it, or set PYSPARK_PYTHON to another"
         )
 
 

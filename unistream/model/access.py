@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from unistream.base.errors import ConfigError
+from unistream.base.releases import SILENT
 
 HOST_CHARS_MAX: Final = 24
 _NO_LABEL: Final = re.compile(r"[^A-Za-z0-9-]")
@@ -109,13 +110,16 @@ class RotationAnswer(msgspec.Struct, frozen=True):
     fingerprint: str
 
 
-class JoinBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+class JoinBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A host that joins. `request`: for a certificate, PEM; `host`: its name, for people; `clock_ms`: its
-    time."""
+    time; `version`, `python`: what is installed there. Fields of a later version of the same series are left
+    out of account, since the two work together."""
 
     request: str
     host: str
     clock_ms: int
+    version: str = SILENT
+    python: str = ""
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -22,6 +22,7 @@ from unistream.base.ids import (
     TaskManagerId,
 )
 from unistream.base.limits import BUNDLE_MESSAGES_MAX, MAX_WATERMARK
+from unistream.base.releases import SILENT
 from unistream.model.deployment import TaskDeployment
 from unistream.model.positions import SourcePositions
 from unistream.model.resources import MachineResources, ResourceProfile
@@ -122,7 +123,8 @@ class Ping(_Message, frozen=True, kw_only=True):
 
 class RegisterTaskManager(_Message, frozen=True, kw_only=True):
     """First message of a TaskManager. `address`: Flight location of its server; `profile`: of one slot;
-    `memory`: parts of its memory plan by name, bytes; `hardware`: None: a worker of an older version."""
+    `memory`: parts of its memory plan by name, bytes; `hardware`: None: a worker of an older version;
+    `version`, `python`: what is installed there, see `base.releases`."""
 
     task_manager: TaskManagerId
     address: str
@@ -133,6 +135,8 @@ class RegisterTaskManager(_Message, frozen=True, kw_only=True):
     memory: dict[str, int] = {}
     hardware: MachineResources | None = None
     protocol: int = PROTOCOL_VERSION
+    version: str = SILENT
+    python: str = ""
 
 
 class TaskMetrics(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from unistream.base.ids import (
     LineageId,
     VertexId,
 )
+from unistream.base.releases import SILENT
 from unistream.base.secrets import redacted_repr
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
@@ -48,6 +49,7 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
         parallelism: Of vertices whose parallelism a user has changed since.
         pipeline: Name of what it was made of in the artifact store; empty: it was not sent, or there is no
             need.
+        version: Of unistream that has taken it, and its client.
     """
 
     job: JobId
@@ -62,6 +64,7 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     given: dict[str, str] = {}
     parallelism: dict[VertexId, int] = {}
     pipeline: str = ""
+    version: str = SILENT
     format: int = FORMAT
 
     __repr__ = redacted_repr

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from unistream.base.ids import LeaderEpoch
+from unistream.base.releases import SILENT
 from unistream.port.storage import Created
 
 
@@ -96,6 +97,7 @@ class LeaderInfo(msgspec.Struct, frozen=True, kw_only=True):
         rest_url: Of its REST API; None: it has none.
         control: Address where workers register; None: only workers that it starts itself know it.
         jobs: URL of the folder where it stores jobs, and other leaders have to find them; "": not said.
+        version: Of its installation.
     """
 
     epoch: LeaderEpoch
@@ -103,6 +105,7 @@ class LeaderInfo(msgspec.Struct, frozen=True, kw_only=True):
     rest_url: str | None = None
     control: str | None = None
     jobs: str = ""
+    version: str = SILENT
 
 
 class ContenderInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, runtime_checkable
 
 from unistream.base.ids import TaskManagerId
+from unistream.base.releases import SILENT
 from unistream.model.credentials import Credentials
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
 
@@ -26,6 +27,7 @@ class TaskManagerSpec:
         host: Name of its machine (or container); "" = the machine's own host name.
         purpose: For people: the job that wants it, and the job's vertices; "" = not known.
         credentials: What it shows to processes on other hosts; None: all are on this one.
+        version, python: What is installed where it was requested.
     """
 
     id: TaskManagerId
@@ -38,6 +40,8 @@ class TaskManagerSpec:
     host: str = ""
     purpose: str = ""
     credentials: Credentials | None = None
+    version: str = SILENT
+    python: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from starlette.concurrency import run_in_threadpool
 
 from unistream.base.clock import Clock, SystemClock
 from unistream.base.errors import ConfigError, NotFound
+from unistream.base.releases import Release, check_release
 from unistream.model.access import JoinAnswer, JoinBody, RotationAnswer, RotationBody, process_name
 from unistream.model.certificates import CertificatesShown
 from unistream.model.credentials import Credentials
@@ -113,6 +114,8 @@ class CertificatesApi:
                 f"JobManager {time_text(now_ms)}: set the one that is wrong, since certificates begin and "
                 "end by them"
             )
+        there = Release(body.version, body.python)
+        check_release(there, who=f"host {body.host!r}", whom="this cluster")
         name = process_name(body.host, secrets.token_hex(SUFFIX_BYTES))
         issued = self._issuer.join(body.request, name)
         if issued is None:

@@ -9,6 +9,7 @@ import pytest
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, Transient
 from unistream.base.ids import LeaderEpoch
+from unistream.base.releases import own_release, series
 from unistream.client.embedded.job_folder import NAME, OWNER, check_leader, claim, job_folder
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.store.job_store import JobStore
@@ -103,3 +104,14 @@ def test_a_standby_with_another_folder_than_the_leader_is_refused() -> None:
     leader = LeaderInfo(epoch=LeaderEpoch(1), cluster="c", rest_url="http://h:1", jobs="file:///theirs")
     with pytest.raises(ConfigError, match=r"\(http://h:1\) stores its jobs in file:///theirs, and high-av"):
         check_leader(leader, "file:///ours")
+
+
+def test_a_master_of_another_series_does_not_stand_by() -> None:
+    """It would lead one day, and could start none of the jobs."""
+    for version in (own_release().version, f"{series(own_release().version)}.999"):
+        check_leader(LeaderInfo(epoch=LeaderEpoch(1), cluster="c", version=version), None)
+    leader = LeaderInfo(epoch=LeaderEpoch(1), cluster="c", rest_url="http://a:1", version="99.1.0")
+    with pytest.raises(
+        ConfigError, match=r"and the leader of this cluster \(http://a:1\) has unistream 99.1.0"
+    ):
+        check_leader(leader, None)

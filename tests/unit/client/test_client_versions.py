@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 
 from tests.unit.client.servers import Server, answers
 from unistream import __version__
-from unistream.base import releases
 from unistream.base.errors import ConfigError
 from unistream.client.remote.rest_client import RestClient
 from unistream.client.remote.versions import check_version
-
-
-def test_examples_in_docstrings_run() -> None:
-    outcome = doctest.testmod(releases)
-    assert outcome.attempted > 0
-    assert outcome.failed == 0
 
 
 def test_a_cluster_of_this_version_is_ours() -> None:

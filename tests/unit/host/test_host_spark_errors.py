@@ -45,6 +45,12 @@ LOST = "Job aborted due to stage failure: Task 0 failed 1 times, most recent fai
             "ModuleNotFoundError: No module named 'unistream'",
             id="without unistream, where the daemon is ours",
         ),
+        pytest.param(
+            f"An exception:\n{TRACE}unistream.base.errors.ConfigError: host node-7 has unistream 0.2.0, and "
+            "the master has unistream 0.1.0: the first two numbers have to be the same",
+            "host node-7 has unistream 0.2.0, and the master has unistream 0.1.0)",
+            id="with another unistream",
+        ),
     ],
 )
 def test_an_interpreter_that_cannot_run_a_worker_is_named(text: str, cause: str) -> None:

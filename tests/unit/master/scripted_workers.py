@@ -14,6 +14,7 @@ from typing import TypeVar
 from tests.eventually import WAIT_S
 from unistream.base.errors import Unreachable
 from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId
+from unistream.base.releases import own_release
 from unistream.model import messages as msg
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_answer, decode_to_task_manager, encode
@@ -80,6 +81,7 @@ class ScriptedWorkers:
                 host="scripted",
                 memory={"framework": 1, "task": 2, "network": 4, "managed": 8},
                 hardware=self.hardware,
+                version=own_release().version,
             )
         )
         if isinstance(answer, msg.Registered):

@@ -139,3 +139,30 @@ def registration(worker: str, address: str) -> msg.RegisterTaskManager:
     return msg.RegisterTaskManager(
         task_manager=TaskManagerId(worker), address=address, slots=1, pid=1, host="elsewhere"
     )
+
+
+OTHERS = [
+    pytest.param(
+        {"version": "99.1.0"}, "has unistream 99.1.0, and this cluster has unistream ", id="unistream"
+    ),
+    pytest.param({"python": "2.7.18"}, "and Python 2.7.18, and this cluster has unistream ", id="Python"),
+]
+
+
+@pytest.mark.parametrize(("installed", "why"), OTHERS)
+def test_a_worker_of_another_version_is_not_half_registered(
+    make_cluster: Make, installed: dict[str, str], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both sides say so in one sentence, and the cluster knows nothing of it."""
+    dispatcher = make_cluster(workers=ScriptedWorkers(ends=False)).dispatcher
+    before = [one.id for one in dispatcher.task_managers()]
+    message = structs.replace(registration("tm-1", "grpc+tcp://127.0.0.1:9"), **installed)
+    answer = decode_answer(dispatcher.handle(encode(message)))
+    assert isinstance(answer, msg.Refused)
+    assert not answer.fenced
+    assert "worker tm-1 on host elsewhere has unistream" in answer.reason
+    assert why in answer.reason
+    assert [one.id for one in dispatcher.task_managers()] == before
+    assert "event=worker_refused task_manager=tm-1" in caplog.text
+    beat = decode_answer(dispatcher.handle(encode(msg.Heartbeat(task_manager=TaskManagerId("tm-1")))))
+    assert isinstance(beat, msg.Refused)

@@ -140,6 +140,21 @@ def test_of_many_who_come_at_once_no_more_join(serve: Callable[..., Api]) -> Non
     assert set(statuses) <= {201, 401, 403}
 
 
+@pytest.mark.parametrize(
+    "installed", [{"version": "99.1.0"}, {"python": "2.7.18"}], ids=["unistream", "Python"]
+)
+def test_a_host_with_another_version_uses_up_no_token(
+    serve: Callable[..., Api], installed: dict[str, str]
+) -> None:
+    api = serve()
+    text = token(api)
+    answer = joined(api, text, **installed)
+    assert answer.status_code == 400
+    assert "host 'node 7' has unistream" in answer.json()["errors"][0]
+    assert uses_left(api) == [1]
+    assert joined(api, text, aFieldOfALaterVersion=1).status_code == 201
+
+
 @pytest.mark.parametrize("scope", NOT_FOR_JOINING)
 def test_tokens_of_people_join_nothing(serve: Callable[..., Api], scope: Scope) -> None:
     api = serve()
@@ -162,7 +177,6 @@ def test_a_token_for_joining_does_nothing_else(serve: Callable[..., Api]) -> Non
         ({"clockMs": NOW_MS + DAY_MS}, "the clock of host 'node 7' says"),
         ({"clockMs": NOW_MS - DAY_MS}, "and that of the JobManager"),
         ({"host": 7}, "host"),
-        ({"more": 1}, "more"),
     ],
 )
 def test_what_cannot_join_uses_nothing_up(serve: Callable[..., Api], other: dict[str, Any], why: str) -> None:

@@ -23,6 +23,7 @@ from unistream.base import durable_files
 from unistream.base.config import HA_CLUSTER_ID, HA_STORAGE_DIR, Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, OutcomeUnknown, Transient
 from unistream.base.object_stores import is_s3
+from unistream.base.releases import Release, own_release, refusal
 from unistream.master.store import JobStore
 from unistream.port.ha import HaStore, LeaderInfo
 from unistream.storage.durable_local import NotWritten
@@ -59,8 +60,15 @@ def check_leader(leader: LeaderInfo | None, url: str | None) -> None:
         url: Of `job_folder`.
 
     Raises:
-        ConfigError: the leader stores its jobs elsewhere.
+        ConfigError: the leader stores its jobs elsewhere, or is of another version.
     """
+    if leader is not None:
+        whom = f"the leader of this cluster ({leader.rest_url or leader.cluster})"
+        why = refusal(own_release(), Release(leader.version), who="this master", whom=whom)
+        if why is not None:
+            raise ConfigError(
+                f"{why}: 'unistream cluster upgrade' takes the jobs of a cluster to another series"
+            )
     if leader is not None and leader.jobs and leader.jobs != url:
         raise ConfigError(
             f"the leader of this cluster ({leader.rest_url or leader.cluster}) stores its jobs in "

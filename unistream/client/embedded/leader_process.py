@@ -11,7 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +27,7 @@ from unistream.base.config import (
     Configuration,
 )
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.releases import own_release
 from unistream.client.embedded.cluster_trust import ClusterTrust
 from unistream.client.embedded.contending import OnEnd, Term
 from unistream.client.embedded.hosts import STANDALONE, control_port
@@ -219,6 +219,7 @@ class LeaderProcess(Closing):
                 rest_url=self.rest_url,
                 control=control,
                 jobs=self._plan.jobs or "",
+                version=own_release().version,
             )
         )
 
@@ -271,7 +272,7 @@ class LeaderProcess(Closing):
         return create_app(
             self.dispatcher,
             clock=SystemClock(),
-            version=version("unistream"),
+            version=own_release().version,
             triggers=triggers,
             on_shutdown=self._plan.on_shutdown_request,
             access=access,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib.metadata import version
 from typing import Final
 
 from unistream.base.closing import Closing
 from unistream.base.config import Configuration
+from unistream.base.releases import own_release
 from unistream.client.embedded.cluster_trust import ClusterTrust
 from unistream.client.remote.address import elected_address
 from unistream.rest.server import RestServer
@@ -29,7 +29,7 @@ class MasterServer(Closing):
         self._front = MasterFront(
             partial(self._leader.url, LOOK_UP_S),
             config,
-            version=version("unistream"),
+            version=own_release().version,
             context=client_context(trust.roots) if trust.encrypts_rest else None,
         )
         try:

@@ -18,6 +18,7 @@ import msgspec
 from unistream.base import durable_files
 from unistream.base.clock import Clock
 from unistream.base.errors import UNDECODABLE, AccessDenied, ConfigError, Forbidden
+from unistream.base.releases import own_release
 from unistream.client.machine import home
 from unistream.client.remote.address import LeaderAddress
 from unistream.client.remote.answers import decode
@@ -58,7 +59,14 @@ def joined(address: LeaderAddress, token: str, *, clock: Clock, timeout_s: float
             "--join takes a token that 'unistream cluster token' has printed, copied completely"
         )
     name, made = address.name, new_request()
-    body = JoinBody(request=made.request, host=socket.gethostname(), clock_ms=clock.wall_ms())
+    installed = own_release()
+    body = JoinBody(
+        request=made.request,
+        host=socket.gethostname(),
+        clock_ms=clock.wall_ms(),
+        version=installed.version,
+        python=installed.python,
+    )
     with RestClient(address, timeout_s=timeout_s, token=token) as cluster:
         try:
             response = cluster.request("POST", "/unistream/workers", content=msgspec.json.encode(body))

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from unistream.base.errors import ConfigError
-from unistream.base.releases import is_same_release, release
+from unistream.base.releases import is_together, series
 from unistream.client.remote.answers import decode
 from unistream.client.remote.rest_client import RestClient
 
@@ -41,10 +41,10 @@ def check_version(cluster: RestClient) -> None:
     if not found.revision.startswith(_OURS):
         what = f"Flink {found.version}" if found.version else "something else"
         raise ConfigError(f"at {cluster.url} runs {what}, and no cluster of unistream; nothing was submitted")
-    if not is_same_release(__version__, found.version):
+    if not is_together(__version__, found.version):
         raise ConfigError(
             f"the cluster at {cluster.url} runs unistream {found.version}, and this client is "
             f"{__version__}: major and minor number must be the same; nothing was submitted, stopped or "
-            f"replaced. Install unistream {release(found.version)}.* here, or start the cluster with "
-            f"{release(__version__)}.*"
+            f"replaced. Install unistream {series(found.version)}.* here, or start the cluster with "
+            f"{series(__version__)}.*"
         )

@@ -17,6 +17,7 @@ import msgspec
 from unistream.base.config import METADATA_URL, Configuration
 from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
 from unistream.base.ids import NO_CLUSTER, ClusterId, JobId, LeaderEpoch, LineageId, job_of_request
+from unistream.base.releases import own_release
 from unistream.core import contract
 from unistream.core.job import vertices_named, with_parallelism
 from unistream.core.resource import heartbeat_terms
@@ -417,4 +418,5 @@ def _stored(request: SubmitRequest, setup: JobSetup, epoch: LeaderEpoch) -> Stor
         first_checkpoint_pause_ms=request.first_checkpoint_pause_ms,
         given=request.given,
         pipeline=str(ArtifactName(hashlib.sha256(made_of).hexdigest(), epoch)) if made_of else "",
+        version=own_release().version,
     )

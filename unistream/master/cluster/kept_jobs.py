@@ -24,6 +24,7 @@ from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import JobId
 from unistream.core.job import with_parallelism
 from unistream.master.cluster.changed_submission import changed
+from unistream.master.cluster.stored_release import check_stored
 from unistream.master.store import JobStore, Leadership, place_of
 from unistream.model.stored_job import KeptJob
 from unistream.model.submission import SubmitRequest
@@ -102,6 +103,7 @@ class KeptJobs:
 
     def _submitted(self, name: str) -> SubmitRequest:
         stored, code, pipeline = self._jobs.load_kept(self.kept(name))
+        check_stored(stored)
         graph = with_parallelism(stored.graph, stored.parallelism) if stored.parallelism else stored.graph
         return SubmitRequest(
             graph=graph,

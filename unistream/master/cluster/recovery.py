@@ -23,6 +23,7 @@ from unistream.base.errors import AlreadyEnded, ConfigError, Fenced, OutcomeUnkn
 from unistream.base.ids import JobId, LineageId
 from unistream.core import contract
 from unistream.core.job import with_parallelism
+from unistream.master.cluster.stored_release import check_stored
 from unistream.master.job import (
     JobSetup,
     Origin,
@@ -258,6 +259,7 @@ class JobRecovery:
             return
         try:
             stored = self._jobs.load(job)
+            check_stored(stored)
             committing = self._jobs.committing(job)
             if committing is not None and not committing.sealed:  # an earlier version has begun
                 self._give_up(job, found, "FAILED", _half_committed(found.name))

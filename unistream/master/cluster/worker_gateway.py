@@ -3,17 +3,21 @@ Reports of tasks also come in bundles; each has its own answer."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ProtocolError
 from unistream.base.ids import AttemptId, JobId
+from unistream.base.releases import Release, own_release, refusal
 from unistream.master.job import JobMaster
 from unistream.master.service import ResourceManager
 from unistream.model import messages as msg
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_for_job_manager, decode_task_report, encode
 from unistream.model.credentials import is_named, name_at, shown_address
+
+_log = logging.getLogger(__name__)
 
 
 class WorkerGateway:
@@ -22,6 +26,7 @@ class WorkerGateway:
     Args:
         find_job: Job id -> its master, or None.
         get_artifact: Its name in the store -> the code.
+        release: What is installed here.
     """
 
     def __init__(
@@ -29,10 +34,12 @@ class WorkerGateway:
         resources: ResourceManager,
         find_job: Callable[[JobId], JobMaster | None],
         get_artifact: Callable[[str], bytes],
+        release: Release | None = None,
     ) -> None:
         self._resources = resources
         self._find_job = find_job
         self._get_artifact = get_artifact
+        self._release = release or own_release()
 
     def handle(self, request: bytes, caller: str = "", /) -> bytes:
         """Encoded request -> encoded answer; never raises for bad input. `caller`: see `ControlHandler`."""
@@ -54,13 +61,26 @@ class WorkerGateway:
                 where = shown_address(message.address)
                 return msg.Refused(reason=f"{message.task_manager} registers {where}, which is not {caller}")
             case msg.RegisterTaskManager():
-                return self._resources.register(message)
+                return self._register(message)
             case msg.Heartbeat():
                 return self._heartbeat(message, caller)
             case msg.FetchArtifact():
                 return self._artifact(message, caller)
             case _:
                 return self._report(message, caller)
+
+    def _register(self, message: msg.RegisterTaskManager) -> msg.Answer:
+        """A worker of another series is refused before anything is known of it."""
+        why = refusal(
+            Release(message.version, message.python),
+            self._release,
+            who=f"worker {message.task_manager} on host {message.host}",
+            whom="this cluster",
+        )
+        if why is None:
+            return self._resources.register(message)
+        _log.warning("event=worker_refused task_manager=%s reason=%r", message.task_manager, why)
+        return msg.Refused(reason=why)
 
     def _report(self, message: msg.TaskReport, caller: str) -> msg.Answer:
         master = self._find_job(message.attempt.job)

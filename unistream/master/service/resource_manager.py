@@ -21,6 +21,7 @@ from msgspec import structs
 
 from unistream.base.clock import Clock
 from unistream.base.ids import JobId, TaskManagerId
+from unistream.base.releases import own_release
 from unistream.core import contract, resource
 from unistream.core.memory import config_with
 from unistream.master.loop import Loop
@@ -107,6 +108,7 @@ class ResourceManager:
         self._describe = describe
         self._settings = settings
         self._clock = clock
+        self._installed = own_release()
         self._loop: Loop[resource.ResourceEvent | object, _HostStop | _TickTimer] = ports.create_loop(
             "resource-manager"
         )
@@ -336,6 +338,8 @@ class ResourceManager:
                 avoid=command.avoid,
                 purpose=self._describe(command.job),
                 credentials=self._settings.credentials(task_manager),
+                version=self._installed.version,
+                python=self._installed.python,
             )
             logger.info("event=worker_wanted task_manager=%s avoid=%s", task_manager, list(command.avoid))
             self._host.start(spec)

@@ -26,6 +26,7 @@ from unistream.base.config import REGISTRATION_TIMEOUT, Configuration
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.base.ids import TaskManagerId
 from unistream.base.object_stores import use_store
+from unistream.base.releases import Release, own_release, refusal
 from unistream.port.ha import LeaderInfo, LeaderRetrieval
 from unistream.port.host import TaskManagerSpec
 from unistream.worker.process.ending import Ending
@@ -50,12 +51,14 @@ def run_task_manager(spec: TaskManagerSpec) -> int:
     A task that cannot be stopped (user code that never returns) ends the process.
 
     Raises:
-        ConfigError: the spec or its configuration is invalid, or this machine is blocked.
+        ConfigError: the spec or its configuration is invalid, or this machine is blocked, or has another
+            version than the master.
         Unreachable: the master did not answer.
     """
     host = spec.host or socket.gethostname()
     if host in spec.avoid:
         raise ConfigError(f"{host} is blocked for workers: it has lost too many of them recently")
+    _check_release(spec, host)
     config = Configuration(spec.config)
     use_store(config)
     apply_limits(config, spec.slots)
@@ -63,6 +66,14 @@ def run_task_manager(spec: TaskManagerSpec) -> int:
     with AwakeClock() as clock:
         manager = TaskManager(spec, worker_ports(spec, default_services(clock, credentials=spec.credentials)))
         return _code(_live(manager, (signal.SIGTERM,)))
+
+
+def _check_release(spec: TaskManagerSpec, host: str) -> None:
+    """Before anything is started here, since a cluster of Spark has what others have installed."""
+    own = own_release()
+    why = refusal(own, Release(spec.version, spec.python), who=f"host {host}", whom="the master")
+    if why is not None:
+        raise ConfigError(why)
 
 
 def run_standalone(

@@ -18,6 +18,7 @@ from typing import Final
 from unistream.base.config import CANCELLATION_TIMEOUT, SLOT_TIMEOUT, Configuration
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import TaskManagerId
+from unistream.base.releases import own_release
 from unistream.core.memory import memory_plan, slot_profile
 from unistream.model import messages as msg
 from unistream.model.bundle import answer_each
@@ -103,6 +104,7 @@ class TaskManager:
         self._blocking.remove_leftovers()
         self._ports.stores.state_folder.remove_leftovers()
         self._server = self._ports.server(self.handle, self._partitions)
+        installed = own_release()
         message = msg.RegisterTaskManager(
             task_manager=self._spec.id,
             address=self._server.address,
@@ -112,6 +114,8 @@ class TaskManager:
             profile=slot_profile(self._config, self._spec.slots),
             memory={part: size for part, size, _ in self._memory.rows()},
             hardware=self._ports.hardware,
+            version=installed.version,
+            python=installed.python,
         )
         self._ports.master.register(message, self._registered)
 
