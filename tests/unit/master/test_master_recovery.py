@@ -117,7 +117,7 @@ def test_code_of_another_series_is_not_opened_and_nothing_of_the_job_is_lost(
     assert failure is not None
     assert "was submitted to unistream 0." in failure.message
     assert "and this is 99.1.0" in failure.message
-    assert "'unistream cluster upgrade'" in failure.message
+    assert "'unistream cluster stop --savepoint'" in failure.message
     with pytest.raises(ConfigError, match=r"and this is 99\.1\.0"):
         second.kept_jobs.start("mine", "file:///nowhere", "again")
     monkeypatch.undo()

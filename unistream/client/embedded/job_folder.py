@@ -67,7 +67,7 @@ def check_leader(leader: LeaderInfo | None, url: str | None) -> None:
         why = refusal(own_release(), Release(leader.version), who="this master", whom=whom)
         if why is not None:
             raise ConfigError(
-                f"{why}: 'unistream cluster upgrade' takes the jobs of a cluster to another series"
+                f"{why}; jobs go to another series by savepoints ('unistream cluster stop --savepoint')"
             )
     if leader is not None and leader.jobs and leader.jobs != url:
         raise ConfigError(

@@ -13,7 +13,7 @@ def check_stored(stored: StoredJob) -> None:
     if not is_together(stored.version, own):
         raise ConfigError(
             f"it was submitted to unistream {stored.version}, and this is {own}, which does not open its "
-            f"code: start the cluster with {series(stored.version)}.* again, which goes on with it, and take "
-            f"it to {series(own)}.* with 'unistream cluster upgrade'; or start its pipeline again from its "
-            "newest checkpoint with 'unistream run -s'"
+            f"code: start the cluster with {series(stored.version)}.* again, which goes on with it; end that "
+            "with 'unistream cluster stop --savepoint', and start its pipeline with "
+            f"{series(own)}.* from the savepoint, with 'unistream run -s'"
         )
