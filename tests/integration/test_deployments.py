@@ -150,12 +150,12 @@ def test_the_compose_cluster_runs_a_job_and_outlives_its_leader(tmp_path: Path) 
             cluster = DeployedCluster(tmp_path, hosts, ensemble.address)
             cluster.docker()
             try:
-                _is_tried(cluster)
+                assert_it_is_usable(cluster)
             finally:
                 cluster.clear()
 
 
-def _is_tried(cluster: DeployedCluster) -> None:
+def assert_it_is_usable(cluster: DeployedCluster) -> None:
     too_early = cluster.tokens()
     assert too_early.returncode == 1
     assert "no master leads yet" in too_early.stderr

@@ -12,12 +12,11 @@ import msgspec
 import pytest
 from msgspec import structs
 
-import unistream
 from tests.eventually import WAIT_S, eventually
 from tests.unit.master.conftest import Cluster, graph, request
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from unistream.base.crash_points import passing
-from unistream.base.errors import AlreadyEnded, ConfigError, Fenced, NotFound, OutcomeUnknown, Unreachable
+from unistream.base.errors import AlreadyEnded, Fenced, NotFound, OutcomeUnknown, Unreachable
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.cluster.dispatcher import Dispatcher
@@ -101,28 +100,6 @@ def test_a_job_goes_on_from_its_newest_checkpoint_under_its_id(
     assert new.await_message(msg.TriggerCheckpoint).checkpoint_id > begun, "ids of leaders are never the same"
     assert second.job(job).lineage == first.job(job).lineage
     assert second.job(job).submitted_ms == first.job(job).submitted_ms
-
-
-def test_code_of_another_series_is_not_opened_and_nothing_of_the_job_is_lost(
-    succession: Succession, checkpointed: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = succession.cluster.dispatcher
-    job = first.submit(request(config=checkpointed))
-    succession.cluster.workers.await_message(msg.CheckpointCompleted, 2)
-    first.kept_jobs.keep("mine", job)
-    monkeypatch.setattr(unistream, "__version__", "99.1.0")
-    second = succession.lead(ends=False)
-    eventually(is_in(second, job, "SUSPENDED"), "it is not started", WAIT_S)
-    failure = second.job(job).failure
-    assert failure is not None
-    assert "was submitted to unistream 0." in failure.message
-    assert "and this is 99.1.0" in failure.message
-    assert "'unistream cluster stop --savepoint'" in failure.message
-    with pytest.raises(ConfigError, match=r"and this is 99\.1\.0"):
-        second.kept_jobs.start("mine", "file:///nowhere", "again")
-    monkeypatch.undo()
-    third = succession.lead(ends=False)
-    eventually(is_in(third, job, "RUNNING"), "its own version goes on with it", WAIT_S)
 
 
 def test_an_old_leader_that_does_not_know_changes_nothing(

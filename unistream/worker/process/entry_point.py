@@ -69,7 +69,8 @@ def run_task_manager(spec: TaskManagerSpec) -> int:
 
 
 def _check_release(spec: TaskManagerSpec, host: str) -> None:
-    """Before anything is started here, since a cluster of Spark has what others have installed."""
+    """Raises ConfigError: another version is installed here than where the master is, as may be on a cluster
+    of Spark. Nothing was started."""
     own = own_release()
     why = refusal(own, Release(spec.version, spec.python), who=f"host {host}", whom="the master")
     if why is not None:
