@@ -64,6 +64,10 @@ class FolderInUse(ConfigError):
         self.pid = pid
 
 
+class Busy(ConfigError):
+    """It cannot be done now."""
+
+
 class AlreadyEnded(ConfigError):
     """The job has ended; the request needs a running one."""
 

@@ -35,6 +35,7 @@ from unistream.cli.jobs import clusters_here, unanswered
 from unistream.cli.options import AsJson, Defines, JobManager, Verbose, configuration, layered_options
 from unistream.cli.output import console, print_json
 from unistream.cli.tables import Fit, Grid, PrintedColumn
+from unistream.cli.worker_drain import drain
 from unistream.client.job.lookup import Silent, ask_all
 from unistream.client.machine.tokens import worker_secret_for
 from unistream.client.remote.address import (
@@ -188,6 +189,9 @@ def list_workers(jobmanager: JobManager = None, defines: Defines = None, as_json
         console().print(worker_grid(listed))
     else:
         console().print("no worker runs here")
+
+
+app.command()(drain)
 
 
 @app.command()
@@ -368,4 +372,6 @@ def worker_grid(found: list[tuple[str, TaskManagerInfo]]) -> Grid:
 def _state(worker: TaskManagerInfo) -> str:
     if worker.address is None:
         return "starting"
+    if worker.draining:
+        return "draining"
     return f"blocked for {duration(worker.blocked_ms)}" if worker.blocked_ms else "up"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
@@ -201,6 +202,7 @@ class TaskManagerInfo(msgspec.Struct, frozen=True, kw_only=True):
             yet.
         blocked_ms: How long its free slots stay blocked, since its host lost workers.
         jobs: Jobs that have a slot of it or will read results stored by it.
+        draining: It gets no more tasks, and ends when those that it has have moved.
     """
 
     id: TaskManagerId
@@ -218,6 +220,23 @@ class TaskManagerInfo(msgspec.Struct, frozen=True, kw_only=True):
     registered_ms: int | None = None
     blocked_ms: int = 0
     jobs: tuple[JobId, ...] = ()
+    draining: bool = False
+
+
+class DrainPhase(StrEnum):
+    """How far a worker that is drained is."""
+
+    DRAINING = "DRAINING"
+    DRAINED = "DRAINED"
+    LOST = "LOST"
+
+
+class DrainStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """`jobs`: those that it still has something of; `reason`: why it was lost before they had moved."""
+
+    phase: DrainPhase
+    jobs: tuple[JobId, ...] = ()
+    reason: str = ""
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -115,6 +115,12 @@ class ReleaseTaskManager(_Message, frozen=True, kw_only=True):
     rejoin: bool = False
 
 
+class DrainTaskManager(_Message, frozen=True, kw_only=True):
+    """Its tasks move, and it is released when they have: if it loses its master, it ends."""
+
+    task_manager: TaskManagerId
+
+
 class Ping(_Message, frozen=True, kw_only=True):
     """The heartbeat of the master; refused by any other TaskManager."""
 
@@ -173,9 +179,11 @@ class TaskMetrics(msgspec.Struct, frozen=True, kw_only=True):
 class Heartbeat(_Message, frozen=True, kw_only=True):
     """Refused when the JobManager does not know this TaskManager, or considers it lost: it must exit.
     `stored`: jobs with stored results here; `JobsOver` says which of them have ended. `used`: bytes of the
-    parts of its memory plan, as far as they are known."""
+    parts of its memory plan, as far as they are known. `leaves_in_ms`: it ends by itself then, and its tasks
+    are to move before; None: it stays."""
 
     task_manager: TaskManagerId
+    leaves_in_ms: int | None = None
     metrics: tuple[tuple[AttemptId, TaskMetrics], ...] = ()
     stored: tuple[JobId, ...] = ()
     used: dict[str, int] = {}
@@ -357,6 +365,7 @@ ToTaskManager = (
     | AssignSplits
     | ReleasePartitions
     | ReleaseTaskManager
+    | DrainTaskManager
     | Ping
 )
 TaskReport = (

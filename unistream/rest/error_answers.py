@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from unistream.base.errors import (
     AccessDenied,
     AlreadyEnded,
+    Busy,
     ConfigError,
     CorruptSnapshot,
     Forbidden,
@@ -24,7 +25,6 @@ from unistream.base.errors import (
 )
 from unistream.rest.answers import json_answer as _json
 from unistream.rest.plans import PlanFailed
-from unistream.rest.scaling import Busy
 from unistream.rest.too_many import TooManyRequests
 from unistream.rest.triggers import OperationFailed
 

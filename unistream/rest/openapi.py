@@ -18,7 +18,7 @@ from unistream.model import access
 from unistream.model.access import Scope
 from unistream.model.certificates import CertificatesShown
 from unistream.model.checkpoint_figures import CheckpointsInfo
-from unistream.model.job_info import JobInfo
+from unistream.model.job_info import DrainStatus, JobInfo
 from unistream.model.job_log_line import JobLogLine
 from unistream.model.letter_pages import LettersPage
 from unistream.model.procedures import ProcedureReport
@@ -42,6 +42,7 @@ from unistream.rest.refusal import RefusalBody
 from unistream.rest.requests import CheckpointBody, SavepointBody, StopBody
 from unistream.rest.run_links import AttachBody, TakeOverBody, WatchBody
 from unistream.rest.scaling import Requirements, RescaleBody
+from unistream.rest.workers import DrainBody
 
 Json: TypeAlias = dict[str, Any]
 
@@ -147,6 +148,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "GET /unistream/cluster": Operation(ClusterInfo),
     "GET /unistream/workers": Operation(WorkersInfo),
     "GET /unistream/workers/{id_}/log": Operation(WorkerLog),
+    "POST /unistream/workers/{id_}/drain": Operation(DrainStatus, DrainBody, 202, needs=Scope.OPERATE),
+    "GET /unistream/workers/{id_}/drain": Operation(DrainStatus),
     "GET /unistream/commits": Operation(list[OutboxRecord], query=PAGE),
     "GET /unistream/plans": Operation(plans.PlanningShown),
     "POST /unistream/plans": Operation(plans.PlanShown, plans.PlanBody, 201, needs=Scope.SUBMIT),

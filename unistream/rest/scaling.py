@@ -18,7 +18,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
+from unistream.base.errors import AlreadyEnded, Busy, ConfigError, Unreachable
 from unistream.base.ids import JobId, VertexId
 from unistream.master.cluster import Dispatcher
 from unistream.master.store import RescaleAsked, digest_of_widths
@@ -54,10 +54,6 @@ class RescaleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
 
     parallelism: dict[str, int]
     trigger: str | None = None
-
-
-class Busy(ConfigError):
-    """It cannot be done now."""
 
 
 class ScalingApi:

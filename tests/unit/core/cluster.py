@@ -236,6 +236,8 @@ class Cluster:
         self.ended: contract.JobEnded | None = None
         self.kinds: dict[int, SnapshotKind] = {}
         self.released: list[str] = []
+        self.leased: dict[str, str] = {}  # request -> its worker
+        self.draining: set[str] = set()  # workers that end when their lease is returned
         self.partitions: dict[str, set[tuple[AttemptId, str]]] = {}  # stored ones, by live worker
         self.committed: dict[SubtaskId, list[str]] = {}
         self.now_ms = 0
@@ -262,7 +264,11 @@ class Cluster:
             case contract.ReleaseSlots(requests=keys):
                 self.wanted = {key: r for key, r in self.wanted.items() if keys and key not in keys}
                 self.released += keys
-            case contract.Send(task_manager=worker):
+                for key in [key for key in keys if self.leased.get(key) in self.draining]:
+                    self._retire(self.leased[key])
+            case contract.Send(task_manager=worker, message=message):
+                if isinstance(message, msg.DeployTask):
+                    assert worker not in self.draining, f"{message.deployment.attempt} starts on {worker}"
                 if worker in self.mail:
                     self.mail[worker].append(command)
                 elif command.token is not None:
@@ -372,6 +378,7 @@ class Cluster:
             address=f"unix:{worker}",
             profile=profile,
         )
+        self.leased[key] = worker
         self.handle(contract.SlotsGranted(leases=(lease,)))
 
     def add_worker(self, worker: str) -> None:
@@ -563,14 +570,31 @@ class Cluster:
         operators = {**snapshot.operators, uid: structs.replace(operator, native=(native,))}
         return structs.replace(snapshot, operators=operators)
 
-    # --- faults -----------------------------------------------------------------------------------
+    # --- workers that are drained -----------------------------------------------------------------
 
-    def lose(self, worker: str) -> None:
-        """SIGKILL."""
+    def drain(self, worker: str) -> None:
+        """Its tasks are to move; then it ends."""
+        self.draining.add(worker)
+        self.handle(contract.TaskManagerDraining(task_manager=worker))
+
+    def _retire(self, worker: str) -> None:
+        """The job has returned its lease."""
+        here = [attempt for attempt, place in self.where.items() if place == worker and attempt in self.tasks]
+        assert not here, f"{here} run on {worker}, whose lease was returned"
+        self._forget(worker)
+
+    def _forget(self, worker: str) -> None:
+        self.draining.discard(worker)
         del self.partitions[worker]
         for send in [*([self.fates.pop(worker)] if worker in self.fates else []), *self.mail.pop(worker)]:
             if send.token is not None:
                 self.jobs.append(send)
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def lose(self, worker: str) -> None:
+        """SIGKILL."""
+        self._forget(worker)
         for attempt in [a for a, w in self.where.items() if w == worker]:
             del self.tasks[attempt], self.where[attempt]
         self.handle(contract.TaskManagerLost(task_manager=worker, reason="killed"))

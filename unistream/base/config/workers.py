@@ -44,6 +44,14 @@ CPU_CORES: Final = ConfigOption(
     None,
     "Cores that one worker may use, all its slots together; unset: unknown.",
 )
+DRAIN_TIMEOUT: Final = ConfigOption(
+    "taskmanager.drain.timeout",
+    parse_duration_ms,
+    "20 s",
+    "A standalone worker that gets SIGTERM lets its tasks move to other workers first, for at most this "
+    "long; without enough slots there, and with 0, it ends at once. What stops it has to give it a few "
+    "seconds more.",
+)
 SLOT_TIMEOUT: Final = ConfigOption(
     "taskmanager.slot.timeout",
     Duration(1),

@@ -51,6 +51,7 @@ from unistream.core.contract.messages import (
     SplitsDiscovered,
     Started,
     SuspendRequested,
+    TaskManagerDraining,
     TaskManagerLost,
     Timer,
     TimerFired,

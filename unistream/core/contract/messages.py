@@ -43,7 +43,8 @@ class Timer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRequest:
     """One slot for one slice of a slot sharing group. `key`: unique within the job, e.g. "default/0".
-    `replaces`: the request whose lease was lost with its worker, and whose age this one has."""
+    `replaces`: the request whose lease was lost with its worker, and whose age this one has; or whose
+    worker is drained."""
 
     key: str
     group: str
@@ -95,6 +96,13 @@ class TaskManagerLost:
 
     task_manager: TaskManagerId
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskManagerDraining:
+    """It gets no more tasks, and ends when the job has returned all its leases there."""
+
+    task_manager: TaskManagerId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +246,7 @@ Event = (
     | SlotsGranted
     | SlotsUnfulfillable
     | TaskManagerLost
+    | TaskManagerDraining
     | Delivered
     | Undelivered
     | SplitsDiscovered

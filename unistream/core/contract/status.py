@@ -72,6 +72,7 @@ class JobCause(Enum):
     UP = "all tasks run that can"
     FAILURE = "a failure with a restart"
     RESCALE = "its parallelism changes"
+    MOVE = "tasks move from a worker that is drained"
     DONE = "all tasks have finished, or a stop is committed"
     CANCEL = "a user cancels it"
     FATAL = "a fatal failure"
@@ -93,7 +94,12 @@ JOB_LIFE: Final[Mapping[JobState, Mapping[JobCause, JobState]]] = {
     _S.INITIAL: {_C.START: _S.CREATED, _C.RECONCILE: _S.RECONCILING, **_GIVEN_UP},
     _S.CREATED: {_C.SLOTS: _S.STARTING, **_FAILS},
     _S.STARTING: {_C.UP: _S.RUNNING, **_FAILS},
-    _S.RUNNING: {_C.DONE: _S.FINISHING, _C.RESCALE: _S.RESCALING, **_FAILS},
+    _S.RUNNING: {
+        _C.DONE: _S.FINISHING,
+        _C.RESCALE: _S.RESCALING,
+        _C.MOVE: _S.RESTARTING,
+        **_FAILS,
+    },
     _S.RESTARTING: {_C.UP: _S.RUNNING, _C.RESCALE: _S.RESCALING, _C.ENDED: _S.WAITING, **_FAILS},
     _S.RESCALING: {_C.ENDED: _S.WAITING, **_FAILS},
     _S.WAITING: {_C.SLOTS: _S.RESTARTING, **_FAILS},

@@ -328,6 +328,30 @@ class RegionScheduler:
         self._outbox.request_slots(tuple(missing))
         return victims
 
+    # --- workers that are drained -------------------------------------------------------------------
+
+    def leave(self, task_manager: TaskManagerId) -> None:
+        """Nothing more starts on that worker: requests other slots for what waits to."""
+        self._slots.leave(task_manager)
+        missing = (r for bulk in self._waiting.values() for r in self._slots.require(bulk.subtasks))
+        self._outbox.request_slots(tuple(missing))
+
+    def to_move(self) -> list[SubtaskId]:
+        """What runs on workers that are drained."""
+        if not self._slots.is_leaving:
+            return []
+        return [e.attempt.subtask for e in self._executions if e.is_deployed and self._slots.leaves(e.place)]
+
+    def release_left(self) -> None:
+        """Returns the leases of workers that are drained in which nothing runs, unless results that are still
+        needed are stored there."""
+        if self._slots.is_leaving:
+            places = [e.place for e in self._executions if e.is_deployed]
+            used = frozenset(
+                one.allocation for one in places if one is not None and one.allocation is not None
+            )
+            self._outbox.release_slots(self._slots.left(used, self._run.tracker.holders))
+
     # --- ending tasks -----------------------------------------------------------------------------
 
     def cancel(self, subtasks: Iterable[SubtaskId], why: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from unistream.base.errors import UnistreamError
-from unistream.base.ids import TaskManagerId
+from unistream.base.ids import SubtaskId, TaskManagerId
 from unistream.core.contract import (
     JobCause,
     JobSettings,
@@ -22,6 +22,7 @@ from unistream.core.contract import (
     SuspendRequested,
 )
 from unistream.core.execution import Execution, Recovery
+from unistream.core.job.moving import Moving
 from unistream.core.job.parts import JobParts
 from unistream.core.job.rescaling import RESCALE_SLOTS, RescaleState, Rescaling
 from unistream.model.execution_state import ExecutionState
@@ -38,6 +39,7 @@ class JobLife:
     def __init__(self, graph: JobGraph, settings: JobSettings, restore: RestorePoint | None) -> None:
         self.parts = JobParts(graph, settings, restore)
         self.rescaling = Rescaling(self.parts, self._rescale)
+        self.moving = Moving(self.parts, self.rescaling, self._move)
         self.parts.restores()  # a snapshot that does not fit is refused before anything starts
 
     @property
@@ -62,6 +64,8 @@ class JobLife:
         """Takes all steps that are possible now."""
         while self.state.is_active and self._move_tasks():
             pass
+        if not self.parts.log.is_terminal:
+            self.parts.scheduler.release_left()
         if self.parts.log.allows(JobCause.DONE) and self.parts.executions.all_finished:
             self._end_tasks(JobCause.DONE, "all tasks have finished")
         if self.state.is_ending and self.parts.have_ended:
@@ -74,6 +78,7 @@ class JobLife:
             return self._start()
         self.parts.scheduler.deploy_ready(self.parts.recoveries)
         self._fail_if(self.rescaling.move_on())
+        self._fail_if(self.moving.move_on())
         recovery = self.parts.take_recovery()
         if recovery is not None:
             self._restart(recovery)
@@ -147,6 +152,16 @@ class JobLife:
         self._go(JobCause.RESCALE, "it is rescaled")
         self.parts.recover(self.parts.run.plan.subtasks, "it is rescaled", is_global=True, delay_ms=0)
 
+    def _move(self, subtasks: list[SubtaskId]) -> None:
+        """They run on a worker that is drained, and have slots elsewhere: their regions restart."""
+        why, parts = "a worker is drained", self.parts
+        self._go(JobCause.MOVE, why)
+        reached = [task for task in map(parts.scheduling.reach, subtasks) if task is not None]
+        if reached:
+            parts.recover(parts.regions_of(reached), why, is_global=False, delay_ms=0)
+        else:
+            parts.recover(parts.run.plan.subtasks, why, is_global=True, delay_ms=0)
+
     # --- slots that do not come -------------------------------------------------------------------
 
     def slots_overdue(self, bulk: int) -> TaskFailure | None:
@@ -179,9 +194,7 @@ class JobLife:
         failure, executions = self.parts.lost(task_manager, reason)
         if not self.state.is_waiting:  # nothing runs then
             self._fail_each(failure, executions)
-        if self.state.is_active:
-            self.parts.scheduling.request(self.parts.recoveries.subtasks)
-            self.rescaling.request_slots()
+        self.moving.request_slots()
 
     @property
     def _waits_for_slots(self) -> bool:

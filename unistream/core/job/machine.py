@@ -137,6 +137,8 @@ class JobMachine:
             case contract.TaskManagerLost(task_manager=task_manager, reason=reason):
                 self._deliveries.releases.lost(task_manager)
                 self._life.lost(task_manager, reason)
+            case contract.TaskManagerDraining(task_manager=task_manager):
+                self._life.moving.drain(task_manager)
             case contract.Delivered():
                 return self._deliveries.delivered(event)
             case contract.Undelivered():

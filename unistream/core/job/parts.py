@@ -264,6 +264,11 @@ class JobParts:
         self.note(failure, execution, decision)
         return decision
 
+    def regions_of(self, subtasks: Iterable[SubtaskId]) -> frozenset[SubtaskId]:
+        """What restarts with these tasks."""
+        found = (self.run.failover.tasks_to_restart(subtask, None, self.run) for subtask in subtasks)
+        return frozenset().union(*found)
+
     def _without_settled(self, decision: FailureDecision) -> FailureDecision:
         """What was reported before committers started is final: the tasks before it do not run again."""
         tasks = frozenset(task for task in decision.tasks if not self.run.reported.is_settled(task))

@@ -53,6 +53,10 @@ class JobSlots:
         """Some slot of `graph` is missing."""
         return bool(self.pool.missing(self._of(ExecutionPlan(graph).subtasks)))
 
+    def lack_for(self, subtasks: Iterable[SubtaskId]) -> bool:
+        """Some slot of these subtasks is missing."""
+        return bool(self.pool.missing(self._of(subtasks)))
+
     def missing_text(self, graph: JobGraph, timeout_ms: int) -> str:
         """Which slots of `graph` did not come in time, for people."""
         pieces = self.pool.missing(self._of(ExecutionPlan(graph).subtasks))

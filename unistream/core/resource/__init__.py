@@ -1,20 +1,25 @@
 """Who gets which slot. Pure.
 
 Decides: which worker serves a slot request (`machine`, one for each cluster), which slot takes which
-subtasks (`slot_pool`, one for each job), which hosts are avoided (`workers`). May import: `core.contract`,
+subtasks (`slot_pool`, one for each job), which hosts are avoided (`workers`), when a worker that is drained
+ends (`draining`). May import: `core.contract`,
 `core.memory`. Start with `messages`, then `machine`.
 """
 
 from __future__ import annotations
 
+from unistream.core.resource.draining import DRAINED
 from unistream.core.resource.machine import ResourceMachine
 from unistream.core.resource.messages import (
     AnnounceLoss,
     BlockedHost,
+    DrainWanted,
     GrantSlots,
     JobResourceEvent,
+    MoveTasks,
     ProbeOutcome,
     ProbeWorker,
+    RefuseDrain,
     RefuseSlots,
     ResourceCommand,
     ResourceEvent,

@@ -17,7 +17,7 @@ from typing import Final, assert_never
 
 from unistream.base.ids import AllocationId, JobId, TaskManagerId
 from unistream.core.contract import SlotLease
-from unistream.core.resource import messages
+from unistream.core.resource import draining, messages
 from unistream.core.resource.slot_matching import (
     FreeSlots,
     certain_profile,
@@ -84,6 +84,7 @@ class ResourceMachine:
             return commands  # nothing has become free
         commands += self._grant()
         commands += self._start_workers()
+        commands += self._end_drained()
         if not self._rules.active:
             commands += self._refuse_what_none_can_serve()
         return commands
@@ -104,6 +105,8 @@ class ResourceMachine:
                 yield from self._lose(task_manager, reason, host)
                 if starting:
                     yield from self._give_up_starting(event)
+            case messages.DrainWanted():
+                yield from self._drain(event)
             case messages.Tick():
                 self._blocklist.expire(self._now_ms)
                 for worker in list(self._workers.values()):
@@ -158,7 +161,7 @@ class ResourceMachine:
                 too_big.append(wanted)
                 self._requests.forget((request,))
             else:
-                self._requests.open(request, wanted)
+                self._requests.open(request, wanted, keeps=(event.job, wanted.replaces) in held)
         if again:
             yield messages.GrantSlots(job=event.job, leases=tuple(again))
         if too_big:
@@ -280,7 +283,51 @@ class ResourceMachine:
         """Hosts whose slots are not granted."""
         return self._blocklist.shut(self._now_ms, (w.host for w in self._workers.values() if w.is_up))
 
+    # --- draining -----------------------------------------------------------------------------------
+
+    def _drain(self, event: messages.DrainWanted) -> Iterator[messages.ResourceCommand]:
+        worker = self._workers.get(event.task_manager)
+        why = draining.why_not(event, worker)
+        if worker is None or why is not None:
+            yield messages.RefuseDrain(task_manager=event.task_manager, reason=why or "")
+            return
+        lacking = None if worker.draining or event.wait else self._lacking(worker)
+        begins = not worker.draining or not event.ends  # a worker says it again and again
+        if lacking is not None and event.ends:
+            yield from self._give_up(worker, f"it ends, and {lacking}")
+        elif lacking is not None:
+            yield messages.RefuseDrain(task_manager=worker.id, reason=lacking)
+        else:
+            draining.begin(event, worker)
+            if begins:
+                yield messages.MoveTasks(task_manager=worker.id, jobs=worker.jobs)
+
+    def _lacking(self, leaving: Worker) -> str | None:
+        most, count = self._max_workers, len(self._workers)
+        startable = len(leaving.leases) if most is None else max(0, most - count)
+        return draining.lacking(
+            leaving,
+            self._workers,
+            self._requests,
+            free=self._free(leaving),
+            slot_for=self._slot_for,
+            startable=startable * self._slots_per_worker if self._rules.active else 0,
+        )
+
+    def _end_drained(self) -> Iterator[messages.ResourceCommand]:
+        for worker in [one for one in self._workers.values() if one.draining and one.is_unused]:
+            yield self._stop(worker, draining.DRAINED)
+
     # --- slots --------------------------------------------------------------------------------------
+
+    def _free(self, leaving: Worker | None = None) -> FreeSlots[Worker]:
+        """The slots that may be granted, except those of `leaving`."""
+        free: FreeSlots[Worker] = FreeSlots(exact=self._rules.active)
+        shut = self._shut()
+        for worker in self._workers.values():
+            if worker.is_up and not worker.draining and worker.host not in shut and worker is not leaving:
+                free.add(worker.profile, worker, worker.free)
+        return free
 
     def _grant(self) -> Iterator[messages.ResourceCommand]:
         """Free slots to open requests, oldest first; one command for each job.
@@ -291,11 +338,7 @@ class ResourceMachine:
         """
         if not self._requests:
             return
-        free: FreeSlots[Worker] = FreeSlots(exact=self._rules.active)
-        shut = self._shut()
-        for worker in self._workers.values():
-            if worker.is_up and worker.host not in shut:
-                free.add(worker.profile, worker, worker.free)
+        free = self._free()
         granted: dict[JobId, list[SlotLease]] = {}
         for wanted in self._requests:
             slot = free.take(self._slot_for(wanted.request.profile))

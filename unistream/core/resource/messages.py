@@ -73,6 +73,22 @@ class WorkerEnded:
     hopeless: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainWanted:
+    """A worker is to end when its tasks have moved: it gets no more. Wanted again, it goes on.
+
+    Attributes:
+        wait: Without enough slots elsewhere its jobs wait for them; otherwise nothing is done.
+        ends: It ends anyway, and at the latest `lasts_ms` later: without enough slots elsewhere, at once.
+    """
+
+    task_manager: TaskManagerId
+    now_ms: int
+    wait: bool = False
+    ends: bool = False
+    lasts_ms: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Tick:
     """Sent regularly, to find silent workers, idle ones, and starts that took too long."""
@@ -81,7 +97,14 @@ class Tick:
 
 
 ResourceEvent = (
-    SlotsWanted | SlotsReturned | WorkerRegistered | WorkerHeartbeat | WorkerProbed | WorkerEnded | Tick
+    SlotsWanted
+    | SlotsReturned
+    | WorkerRegistered
+    | WorkerHeartbeat
+    | WorkerProbed
+    | WorkerEnded
+    | DrainWanted
+    | Tick
 )
 JobResourceEvent = SlotsWanted | SlotsReturned
 """Events from jobs, which carry no time."""
@@ -102,6 +125,22 @@ class StartWorker:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopWorker:
     """Idle too long, or given up: releases it, then ends its process."""
+
+    task_manager: TaskManagerId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveTasks:
+    """A worker is drained: notifies it, and the jobs that have leases there."""
+
+    task_manager: TaskManagerId
+    jobs: tuple[JobId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefuseDrain:
+    """Nothing was done; `reason` is for people."""
 
     task_manager: TaskManagerId
     reason: str
@@ -141,7 +180,9 @@ class AnnounceLoss:
     jobs: tuple[JobId, ...]
 
 
-ResourceCommand = StartWorker | StopWorker | ProbeWorker | GrantSlots | RefuseSlots | AnnounceLoss
+ResourceCommand = (
+    StartWorker | StopWorker | ProbeWorker | GrantSlots | RefuseSlots | AnnounceLoss | MoveTasks | RefuseDrain
+)
 
 
 class SlotView(NamedTuple):
@@ -169,7 +210,8 @@ class BlockedHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerView:
-    """One worker, for people. `blocked_ms`: for how long its free slots are still not granted."""
+    """One worker, for people. `blocked_ms`: for how long its free slots are still not granted; `draining`: it
+    ends when its tasks have moved."""
 
     task_manager: TaskManagerId
     slots: int
@@ -179,3 +221,4 @@ class WorkerView:
     blocked_ms: int
     jobs: tuple[JobId, ...]
     leased: tuple[SlotView, ...] = ()
+    draining: bool = False

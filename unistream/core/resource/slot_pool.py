@@ -36,6 +36,7 @@ class SlotPool:
         self._leases: dict[Slice, SlotLease] = {}
         self._lost: dict[Slice, str] = {}  # the request whose lease was lost with its worker
         self._idle_since_ms: dict[Slice, int] = {}
+        self._leaving: dict[AllocationId, SlotLease] = {}  # of workers that are drained
         self._distrusted: set[AllocationId] = set()
         self._served: dict[tuple[ResourceProfile, bool], frozenset[str]] = {}  # groups a slot is enough for
 
@@ -146,7 +147,7 @@ class SlotPool:
     def grant(self, leases: Iterable[SlotLease]) -> tuple[str, ...]:
         """Adds leases of open requests; returns the requests whose lease is not needed (any more)."""
         wanted = {request.key: piece for piece, request in self._open.items()}
-        held = {lease.request: lease for lease in self._leases.values()}
+        held = {lease.request: lease for lease in (*self._leases.values(), *self._leaving.values())}
         unwanted = []
         for lease in leases:
             piece = wanted.get(lease.request)
@@ -175,9 +176,34 @@ class SlotPool:
         lost = {p: lease for p, lease in self._leases.items() if lease.task_manager == task_manager}
         self._lost |= {piece: lease.request for piece, lease in lost.items()}
         self._leases = {p: lease for p, lease in self._leases.items() if p not in lost}
+        for allocation in [a for a, one in self._leaving.items() if one.task_manager == task_manager]:
+            del self._leaving[allocation]
+
+    def leave(self, task_manager: TaskManagerId) -> None:
+        """That worker is drained: nothing new starts in its leases, which are kept for what runs there."""
+        leaving = {p: lease for p, lease in self._leases.items() if lease.task_manager == task_manager}
+        self._lost |= {piece: lease.request for piece, lease in leaving.items()}
+        self._leaving |= {lease.allocation: lease for lease in leaving.values()}
+        self._leases = {p: lease for p, lease in self._leases.items() if p not in leaving}
+
+    @property
+    def is_leaving(self) -> bool:
+        """There are leases of workers that are drained."""
+        return bool(self._leaving)
+
+    def leaves(self, place: TaskManagerLocation | None) -> bool:
+        """What runs there is to move."""
+        return place is not None and place.allocation in self._leaving
+
+    def left(self, used: frozenset[AllocationId], kept: frozenset[TaskManagerId]) -> tuple[str, ...]:
+        """Removes leases of workers that are drained, except those that are `used`, or on a worker that is
+        `kept`; returns their requests."""
+        void = [a for a, one in self._leaving.items() if a not in used and one.task_manager not in kept]
+        return tuple(self._leaving.pop(allocation).request for allocation in void)
 
     def is_on(self, task_manager: TaskManagerId) -> bool:
-        return any(lease.task_manager == task_manager for lease in self._leases.values())
+        leases = (*self._leases.values(), *self._leaving.values())
+        return any(lease.task_manager == task_manager for lease in leases)
 
     def slices_on(self, task_managers: frozenset[TaskManagerId]) -> frozenset[Slice]:
         return frozenset(p for p, lease in self._leases.items() if lease.task_manager in task_managers)
@@ -236,7 +262,10 @@ class SlotPool:
         return TaskManagerLocation(lease.task_manager, lease.address, lease.allocation)
 
     def holds(self, subtask: SubtaskId, place: TaskManagerLocation | None) -> bool:
-        """The job has the lease of `subtask`, and `place` is where that is."""
+        """The job has the lease of `subtask`, and `place` is where that is; or that of a worker that is
+        drained, on which it runs."""
+        if self.leaves(place):
+            return True
         lease = self._leases.get(self.slice_of(subtask))
         if lease is None or place is None:
             return False
@@ -248,6 +277,6 @@ class SlotPool:
 
     def validate(self) -> None:
         """I14: a lease is held once, and nothing is both leased and open."""
-        allocations = [lease.allocation for lease in self._leases.values()]
+        allocations = [lease.allocation for lease in self._leases.values()] + list(self._leaving)
         assert len(allocations) == len(set(allocations)), "a slot was leased twice"
         assert not self._leases.keys() & self._open.keys(), "a slice is leased and requested"

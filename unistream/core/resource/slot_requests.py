@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from unistream.base.ids import JobId
 from unistream.core.contract import SlotRequest
+from unistream.model.resources import ResourceProfile
 
 RequestId = tuple[JobId, str]
 
@@ -31,6 +32,8 @@ class SlotRequests:
     def __init__(self) -> None:
         self._open: dict[RequestId, OpenRequest] = {}
         self._ages: dict[RequestId, int] = {}  # of all requests that were not returned
+        self._profiles: dict[RequestId, ResourceProfile] = {}  # the same
+        self._replaced: set[RequestId] = set()  # those with a lease that another one is requested for
         self._count = 0
 
     def __len__(self) -> int:
@@ -53,8 +56,23 @@ class SlotRequests:
         """It is open, or has a lease."""
         return request in self._ages
 
-    def open(self, request: RequestId, wanted: SlotRequest) -> None:
-        former = self._ages.pop((request[0], wanted.replaces), None)
+    def is_replaced(self, request: RequestId) -> bool:
+        """It still has its lease, and the one that takes its place was requested."""
+        return request in self._replaced
+
+    def profile(self, request: RequestId) -> ResourceProfile:
+        """What it wants, open or not."""
+        return self._profiles[request]
+
+    def open(self, request: RequestId, wanted: SlotRequest, *, keeps: bool = False) -> None:
+        """`keeps`: the request that it replaces still has its lease."""
+        replaced = (request[0], wanted.replaces)
+        former = self._ages.get(replaced)
+        if keeps:
+            self._replaced.add(replaced)
+        elif former is not None:
+            self.forget((replaced,))
+        self._profiles[request] = wanted.profile
         if request not in self._ages:
             self._count += 1
             self._ages[request] = self._count if former is None else former
@@ -67,6 +85,8 @@ class SlotRequests:
         for request in requests:
             self._open.pop(request, None)
             self._ages.pop(request, None)
+            self._profiles.pop(request, None)
+            self._replaced.discard(request)
 
     def of(self, job: JobId) -> set[RequestId]:
         """All requests of a job that were not returned."""

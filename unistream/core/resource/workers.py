@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from unistream.base.config import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, Configuration
+from unistream.base.config import DRAIN_TIMEOUT, HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, TaskManagerId
 from unistream.core.contract import SlotLease
@@ -81,6 +81,8 @@ class Worker:
     silent: int = 0  # probes in a row without an answer
     unreachable: int = 0  # probes in a row that could not connect
     unreachable_why: str = ""
+    draining: bool = False  # it gets no more leases, and ends without them
+    drained_by_ms: int | None = None  # it ends then, with or without them
     leases: dict[RequestId, SlotLease] = field(default_factory=dict)
 
     @property
@@ -135,6 +137,8 @@ class Worker:
                 f"it could not be reached {self.unreachable} times in a row "
                 f"(heartbeat.rpc-failure-threshold): {self.unreachable_why}"
             )
+        if self.drained_by_ms is not None and now_ms >= self.drained_by_ms:
+            return f"its tasks had not moved when it had to end ({DRAIN_TIMEOUT.key})"
         unheard_ms = now_ms - self.reached_ms
         if self.silent >= max(1, rules.unreachable_after) and unheard_ms > heartbeat_timeout_ms:
             return f"it has not answered for {unheard_ms} ms (heartbeat.timeout)"
@@ -150,6 +154,7 @@ class Worker:
             blocked_ms=blocked_ms,
             jobs=self.jobs,
             leased=tuple(SlotView(lease.allocation, job) for (job, _), lease in self.leases.items()),
+            draining=self.draining,
         )
 
 

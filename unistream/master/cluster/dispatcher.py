@@ -15,8 +15,16 @@ from typing import Final
 import msgspec
 
 from unistream.base.config import METADATA_URL, Configuration
-from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
-from unistream.base.ids import NO_CLUSTER, ClusterId, JobId, LeaderEpoch, LineageId, job_of_request
+from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, Unreachable
+from unistream.base.ids import (
+    NO_CLUSTER,
+    ClusterId,
+    JobId,
+    LeaderEpoch,
+    LineageId,
+    TaskManagerId,
+    job_of_request,
+)
 from unistream.base.releases import own_release
 from unistream.core import contract
 from unistream.core.job import vertices_named, with_parallelism
@@ -33,7 +41,7 @@ from unistream.master.service import ClusterServices, MasterPorts, ResourceManag
 from unistream.master.shown import ClusterInfo, EndedJobs, RecentPages, writer_elsewhere
 from unistream.master.store import RescaleAsked, UntilWritten, digest_of_widths
 from unistream.model.graph import JobGraph, shown
-from unistream.model.job_info import TaskManagerInfo
+from unistream.model.job_info import DrainStatus, TaskManagerInfo
 from unistream.model.stored_job import ArtifactName, StoredJob
 from unistream.model.submission import SubmitRequest
 from unistream.port.engine import BatchEngine
@@ -163,6 +171,22 @@ class Dispatcher(JobViews):
 
     def task_managers(self) -> tuple[TaskManagerInfo, ...]:
         return self._resources.workers()
+
+    def drain(self, task_manager: TaskManagerId, *, wait: bool) -> Future[None]:
+        """See `ResourceManager.drain`.
+
+        Raises:
+            NotFound: there is no such worker.
+            Fenced, Unreachable: this master does not lead now.
+        """
+        self._ports.leadership.demand()
+        if all(worker.id != task_manager for worker in self._resources.workers()):
+            raise NotFound(f"there is no worker {task_manager}")
+        return self._resources.drain(task_manager, wait=wait)
+
+    def drain_status(self, task_manager: TaskManagerId) -> DrainStatus:
+        """How far it is. Raises NotFound."""
+        return self._resources.drain_status(task_manager)
 
     def cluster_info(self) -> ClusterInfo:
         """Who leads, where the cluster keeps what, its versions and its configuration."""

@@ -14,6 +14,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -25,11 +26,12 @@ from unistream.base.releases import own_release
 from unistream.core import contract, resource
 from unistream.core.memory import config_with
 from unistream.master.loop import Loop
+from unistream.master.service.drains import DrainRequest, drain_status
 from unistream.master.service.ports import MasterPorts
 from unistream.master.service.senders import SendFailure
 from unistream.model import messages as msg
 from unistream.model.credentials import Credentials
-from unistream.model.job_info import TaskManagerInfo
+from unistream.model.job_info import DrainStatus, TaskManagerInfo
 from unistream.port.host import LostListener, SharedHost, TaskManagerSpec, WorkerHost
 
 TICK_MS: Final = 250  # heartbeat and idle timeouts are seconds
@@ -188,10 +190,33 @@ class ResourceManager:
             self._workers[worker.id] = structs.replace(
                 worker, heartbeat_ms=self._clock.wall_ms(), memory_used=message.used
             )
-        self._loop.post(
-            resource.WorkerHeartbeat(task_manager=message.task_manager, now_ms=self._clock.monotonic_ms())
-        )
+        now_ms = self._clock.monotonic_ms()
+        self._loop.post(resource.WorkerHeartbeat(task_manager=message.task_manager, now_ms=now_ms))
+        if message.leaves_in_ms is not None:
+            self._loop.post(
+                resource.DrainWanted(
+                    task_manager=worker.id, now_ms=now_ms, ends=True, lasts_ms=max(0, message.leaves_in_ms)
+                )
+            )
         return msg.Ack()
+
+    def drain(self, task_manager: TaskManagerId, *, wait: bool) -> Future[None]:
+        """Moves the tasks of a worker, which then ends. The answer: that has begun, or (`Busy`) why nothing
+        is done. `wait`: tasks wait for slots elsewhere, if there are not enough."""
+        request = DrainRequest(
+            resource.DrainWanted(task_manager=task_manager, now_ms=self._clock.monotonic_ms(), wait=wait)
+        )
+        self._loop.post(request)
+        return request.answer
+
+    def drain_status(self, task_manager: TaskManagerId) -> DrainStatus:
+        """Raises NotFound: see `drains`."""
+        views = self._views
+        with self._workers_lock:
+            worker = self._workers.get(task_manager)
+            gone = dict(self._fenced) if worker is None else {}
+        shown = None if worker is None else _with_view(worker, views.get(task_manager))
+        return drain_status(task_manager, shown, gone)
 
     def workers(self) -> tuple[TaskManagerInfo, ...]:
         """All workers that were started and not lost, in the order of their start."""
@@ -254,13 +279,18 @@ class ResourceManager:
         if timer is not None:
             self._loop.set_timer(_TICK, TICK_MS)
             event = resource.Tick(self._clock.monotonic_ms())
-        if event is not None:
+        if isinstance(event, DrainRequest):
+            commands = self._feed(event.wanted)
+            self._look()  # who asks how far it is sees it
+            event.decided(commands)
+        elif event is not None:
             self._feed(event)  # type: ignore[arg-type]  # _STOP was the only other object
         if self._has_changed and (timer is not None or self._loop.is_empty):
             self._look()
         return True
 
-    def _feed(self, event: resource.ResourceEvent) -> None:
+    def _feed(self, event: resource.ResourceEvent) -> list[resource.ResourceCommand]:
+        """The commands, which were performed."""
         try:
             if isinstance(event, resource.WorkerEnded):
                 self._loop.cancel_timer(_HostStop(event.task_manager))
@@ -274,6 +304,8 @@ class ResourceManager:
         except Exception as error:  # new jobs get no slots, but running jobs continue
             self._on_defect(error)
             logger.exception("event=resource_manager_defect cause=%r", event)
+            return []
+        return commands
 
     def _changes(self, event: resource.ResourceEvent) -> bool:
         """It changes more than when a worker was heard, if nothing is to be done for it."""
@@ -318,6 +350,20 @@ class ResourceManager:
                 for job in jobs:
                     self._post_to_job(job, contract.TaskManagerLost(task_manager=task_manager, reason=reason))
                 self._forget(task_manager, reason)
+            case resource.MoveTasks(task_manager=task_manager, jobs=jobs):
+                self._move_tasks(task_manager, jobs)
+            case resource.RefuseDrain(task_manager=task_manager, reason=reason):
+                logger.info("event=drain_refused task_manager=%s reason=%r", task_manager, reason)
+
+    def _move_tasks(self, task_manager: TaskManagerId, jobs: Iterable[JobId]) -> None:
+        logger.info("event=worker_drained task_manager=%s", task_manager)
+        for job in jobs:
+            self._post_to_job(job, contract.TaskManagerDraining(task_manager=task_manager))
+        with self._workers_lock:
+            worker = self._workers.get(task_manager)
+        if worker is not None and worker.address is not None:
+            message = msg.DrainTaskManager(task_manager=task_manager)
+            self._senders.send(worker.id, worker.address, message, lambda _failed: None)
 
     def _start_worker(self, command: resource.StartWorker) -> None:
         task_manager = command.task_manager
@@ -417,4 +463,5 @@ def _with_view(worker: TaskManagerInfo, view: resource.WorkerView | None) -> Tas
         profile=view.profile,
         blocked_ms=view.blocked_ms,
         jobs=view.jobs,
+        draining=view.draining,
     )

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -152,6 +153,19 @@ def _live_standalone(
 ) -> Ending:
     """One registration, until the worker ends, or until another master leads."""
     manager = TaskManager(spec, worker_ports(spec, services))
+    ending = _followed(manager, spec, services, leaders, leader)
+    if manager.is_draining and ending is Ending.MASTER_LOST:
+        return Ending.RELEASED  # nothing runs here by now
+    return ending
+
+
+def _followed(
+    manager: TaskManager,
+    spec: TaskManagerSpec,
+    services: Services,
+    leaders: LeaderRetrieval | None,
+    leader: LeaderInfo | None,
+) -> Ending:
     if leaders is None or leader is None:
         return _lived(manager, spec, services)
     with LeaderWatch(leaders, leader.epoch, lambda why: manager.release(why, rejoin=True)):
@@ -164,19 +178,31 @@ def _live_standalone(
 
 
 def _lived(manager: TaskManager, spec: TaskManagerSpec, services: Services) -> Ending:
-    ending = _live(manager, STANDALONE_SIGNALS)
+    ending = _live(manager, STANDALONE_SIGNALS, on_signal=partial(_leave, manager))
     if ending in {Ending.FENCED, Ending.BROKEN}:
         services.on_broken(spec, manager.reason)
     return ending
 
 
-def _live(manager: TaskManager, signals: tuple[signal.Signals, ...]) -> Ending:
+def _leave(manager: TaskManager, name: str) -> None:
+    """SIGTERM comes from what stops or replaces the process; who types Ctrl-C does not want to wait."""
+    if name == signal.SIGTERM.name:
+        manager.leave(name)
+    else:
+        manager.release(name)
+
+
+def _live(
+    manager: TaskManager,
+    signals: tuple[signal.Signals, ...],
+    on_signal: Callable[[str], None] | None = None,
+) -> Ending:
     """One registration, until the worker ends."""
-    _on_signals(manager.release, signals)
+    _on_signals(on_signal or manager.release, signals)
     try:
         with manager.user_log.installed():
             manager.start()
-            manager.wait()
+            manager.wait_to_leave()
         return manager.ending
     finally:
         if not manager.close():

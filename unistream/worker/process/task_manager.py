@@ -7,7 +7,8 @@ and answered at once.
 
 It ends when the master releases or refuses it, when the master is silent for `heartbeat.timeout` (its
 lease: a worker that replaces it must not find it alive), when its parent process has ended, or when a task
-does not end within `task.cancellation.timeout` after it was cancelled.
+does not end within `task.cancellation.timeout` after it was cancelled. One that is drained ends when its
+master releases it, as its tasks run elsewhere; or with its master, as nothing runs then.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from unistream.base.config import CANCELLATION_TIMEOUT, SLOT_TIMEOUT, Configuration
+from unistream.base.config import (
+    CANCELLATION_TIMEOUT,
+    DRAIN_TIMEOUT,
+    HEARTBEAT_INTERVAL,
+    HEARTBEAT_TIMEOUT,
+    SLOT_TIMEOUT,
+    Configuration,
+)
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import TaskManagerId
 from unistream.base.releases import own_release
@@ -36,6 +44,8 @@ from unistream.worker.process.task_control import TaskControl
 from unistream.worker.process.task_registry import TaskRegistry
 
 CLOSE_TIMEOUT_S: Final = 10.0  # for tasks to end by themselves, and for their last reports
+LEAVING_BEAT_MS: Final = 500
+LAST_WORD_MS: Final = 1_000  # for its master, which ends a drain in time, too
 LAST_REPORTS_S: Final = 0.5  # for these at least; a master that is lost is not waited for
 
 _log = logging.getLogger(__name__)
@@ -70,6 +80,10 @@ class TaskManager:
             clock=self._clock,
         )
         self._server: Server | None = None
+        self._is_registered = False
+        self._terms = (self._config.get(HEARTBEAT_INTERVAL), self._config.get(HEARTBEAT_TIMEOUT))
+        self._leaves_ms: int | None = None  # when it ends by itself
+        self.is_draining = False
         self.user_log = tasks.UserLog(ports.master.reports.post, self._clock)
 
     # --- life -------------------------------------------------------------------------------------
@@ -124,9 +138,11 @@ class TaskManager:
             ending = Ending.FENCED if answer.fenced else Ending.BROKEN
             self._exit.end(f"the master refused the registration: {answer.reason}", ending)
             return
+        self._is_registered = True
         line = self._ports.master
         if isinstance(answer, msg.Registered):
-            line.lease.keep_to(answer.heartbeat_interval_ms, answer.heartbeat_timeout_ms)
+            self._terms = (answer.heartbeat_interval_ms, answer.heartbeat_timeout_ms)
+            line.lease.keep_to(*self._terms)
         _log.info("event=registered task_manager=%s address=%s", self._spec.id, self.address)
         _log.info("event=memory %s", self._memory.in_words())
         line.reports.start()
@@ -135,6 +151,31 @@ class TaskManager:
     def release(self, reason: str, *, rejoin: bool = False) -> None:
         """Makes the worker end, from any thread: `wait` returns. `rejoin`: as if it had lost its master."""
         self._exit.end(reason, Ending.MASTER_LOST if rejoin else Ending.RELEASED)
+
+    def leave(self, reason: str) -> None:
+        """Has its tasks move, then ends, within `taskmanager.drain.timeout`; from any thread. The second time
+        it ends at once."""
+        lasts_ms = self._config.get(DRAIN_TIMEOUT)
+        if self.is_draining or not self._is_registered or not lasts_ms:
+            self.release(reason)
+            return
+        _log.info("event=drain task_manager=%s reason=%s within_ms=%d", self._spec.id, reason, lasts_ms)
+        self._leaves_ms = self._clock.monotonic_ms() + lasts_ms
+        self.is_draining = True
+        lease = self._ports.master.lease
+        lease.keep_to(min(LEAVING_BEAT_MS, self._terms[0]), self._terms[1])  # until its master has heard it
+        lease.beat_soon()
+
+    def _leaves_in_ms(self) -> int | None:
+        if self._leaves_ms is None:
+            return None
+        return max(0, self._leaves_ms - self._clock.monotonic_ms())
+
+    def wait_to_leave(self, look_s: float = 0.5) -> None:
+        """Waits until it has to end, also if its master never says so."""
+        while not self.wait(look_s):
+            if self._leaves_ms is not None and self._clock.monotonic_ms() >= self._leaves_ms + LAST_WORD_MS:
+                self.release(f"its tasks had not moved within {DRAIN_TIMEOUT.key}")
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """True: it has to end (see `reason`)."""
@@ -184,12 +225,14 @@ class TaskManager:
     def _answer(self, message: msg.ToTaskManager) -> msg.Answer:
         if self._exit.decided.is_set() and not isinstance(message, msg.ReleaseTaskManager | msg.CancelTask):
             return msg.Refused(reason=f"{self._spec.id} is ending: {self._exit.reason}")
-        if not isinstance(message, msg.Ping | msg.ReleaseTaskManager):
+        if not isinstance(message, msg.Ping | msg.ReleaseTaskManager | msg.DrainTaskManager):
             return self._control.answer(message)
         if message.task_manager != self._spec.id:
             return msg.Refused(reason=f"this is {self._spec.id}")
         if isinstance(message, msg.ReleaseTaskManager):
             self.release(message.reason, rejoin=message.rejoin)
+        elif isinstance(message, msg.DrainTaskManager):
+            self.is_draining = True
         return msg.Ack()
 
     # --- tasks ------------------------------------------------------------------------------------
@@ -252,7 +295,11 @@ class TaskManager:
         resident = self._ports.resident_bytes()
         used = {"network": self._network_memory.used} | ({} if resident is None else {"process": resident})
         return msg.Heartbeat(
-            task_manager=self._spec.id, metrics=running, stored=self._blocking.jobs, used=used
+            task_manager=self._spec.id,
+            metrics=running,
+            stored=self._blocking.jobs,
+            used=used,
+            leaves_in_ms=self._leaves_in_ms(),
         )
 
     def heartbeat_answered(self, answer: msg.Answer) -> None:
@@ -260,6 +307,8 @@ class TaskManager:
             self._control.jobs_are_over(answer.jobs)
         if isinstance(answer, msg.Refused):
             ending = Ending.FENCED if answer.fenced else Ending.MASTER_LOST
+            if self.is_draining:  # it may have been released meanwhile
+                ending = Ending.RELEASED
             self._exit.end(f"the master refused the heartbeat: {answer.reason}", ending)
 
     def check_tasks(self) -> None:

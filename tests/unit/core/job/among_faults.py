@@ -77,6 +77,18 @@ def check_safety(cluster: Cluster) -> None:
     assert shared_files(*cluster.kept) <= cluster.shared.files, "a file that a kept snapshot names has gone"
 
 
+def check_drained(cluster: Cluster, rounds: int = 10) -> None:
+    """Tasks of a stream have moved from workers that are drained, if the job comes to run meanwhile."""
+    if any(edge.partition.is_blocking for edge in cluster.graph.edges):
+        return
+    for _ in range(rounds):
+        for timer in list(cluster.timers):
+            if timer in cluster.timers and cluster.draining:
+                cluster.fire(timer)
+                cluster.settle()
+    assert cluster.state != "RUNNING" or not cluster.draining, f"{cluster.draining} still have tasks"
+
+
 class AmongFaults(RuleBasedStateMachine):
     """Anything plausible, in any order; then the faults stop and the job has to end.
 
@@ -126,6 +138,12 @@ class AmongFaults(RuleBasedStateMachine):
         event = contract.RescaleRequested(request=f"r{self.requests}", parallelism=parallelism)
         self.cluster.handle(event)
 
+    @rule(choice=st.integers(0, 50))
+    def drain(self, choice: int) -> None:
+        workers = sorted(set(self.cluster.leased.values()) & set(self.cluster.mail))
+        if workers:
+            self.cluster.drain(workers[choice % len(workers)])
+
     @invariant()
     def safe(self) -> None:
         if hasattr(self, "cluster"):
@@ -136,6 +154,7 @@ class AmongFaults(RuleBasedStateMachine):
             return
         cluster = self.cluster
         cluster.settle()
+        check_drained(cluster)
         if cluster.ended is None and not self.bounded:
             cluster.handle(contract.CancelRequested())
         cluster.run_to_end()

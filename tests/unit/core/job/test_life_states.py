@@ -131,6 +131,8 @@ EVENTS: list[contract.Event] = [
     contract.SlotsUnfulfillable(requests=("default/0",), reason="too big", permanent=True),
     contract.TaskManagerLost(task_manager=TaskManagerId("unknown"), reason="gone"),
     contract.TaskManagerLost(task_manager=TaskManagerId("tm0"), reason="gone"),
+    contract.TaskManagerDraining(task_manager=TaskManagerId("unknown")),
+    contract.TaskManagerDraining(task_manager=TaskManagerId("tm0")),
     contract.Delivered(token=99),
     contract.Undelivered(token=99, reason="gone"),
     contract.SplitsDiscovered(vertex=ELSEWHERE, splits=(), number=1),

@@ -455,6 +455,32 @@ class Supply(RuleBasedStateMachine):
         self.cluster.tick()
         self.forget_refused()
 
+    @rule(choice=st.integers(0, 9), wait=st.booleans(), ends=st.booleans())
+    def drain(self, choice: int, wait: bool, ends: bool) -> None:
+        known = [*sorted(self.cluster.starting), *sorted(self.cluster.up), "stranger"]
+        worker = TaskManagerId(known[choice % len(known)])
+        self.cluster.do(
+            rm.DrainWanted(
+                task_manager=worker, now_ms=self.cluster.now_ms, wait=wait, ends=ends, lasts_ms=2_000
+            )
+        )
+
+    @rule(choice=st.integers(0, 9))
+    def replace(self, choice: int) -> None:
+        """A job requests another slot for one that it has."""
+        held = sorted(self.cluster.granted)
+        if held:
+            job, key = held[choice % len(held)]
+            by, profile = f"{key}+", self.wanted[job, key]
+            self.wanted.setdefault((job, by), profile)
+            request = SlotRequest(key=by, group="g", profile=self.wanted[job, by], replaces=key)
+            self.cluster.do(rm.SlotsWanted(job=JobId(job), requests=(request,)))
+            self.forget_refused()
+
+    @invariant()
+    def none_that_is_drained_stays_without_leases(self) -> None:
+        assert not any(view.draining and not view.leased for view in self.cluster.machine.view())
+
     def forget_refused(self) -> None:
         for answer in self.cluster.unfulfillable:
             for request in answer.requests:
@@ -474,7 +500,7 @@ class Supply(RuleBasedStateMachine):
     @invariant()
     def no_slot_is_free_for_a_request_that_waits(self) -> None:
         free = [view for view in self.cluster.machine.view() if view.free and not view.blocked_ms]
-        free = [view for view in free if view.task_manager in self.cluster.up]
+        free = [view for view in free if view.task_manager in self.cluster.up and not view.draining]
         waiting = self.cluster.machine._requests
         for open_ in waiting:
             assert not any(self.is_given(v.profile, open_.request.profile) for v in free)
