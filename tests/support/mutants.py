@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
+from tests.support import mutants_drain as drain
 from tests.support import mutants_shared as shared
 from tests.support import mutants_wide as wide
 from tests.support.mutants_shared import Patch
@@ -397,4 +398,10 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "aborted-upload-referred": Mutant(
         "a task refers to a file of a checkpoint that is not complete", shared.aborted_referred
     ),
+    "granted-while-drained": Mutant("a worker that is drained gets leases", drain.still_granted),
+    "drained-too-early": Mutant("a drained worker ends before its tasks have moved", drain.ended_too_early),
+    "drained-never-moved": Mutant("no task moves from a worker that is drained", drain.never_moved),
+    "drained-lease-kept": Mutant("a job keeps what it has of a drained worker", drain.lease_kept),
+    "moved-without-state": Mutant("tasks that move start from nothing", drain.moved_without_state),
+    "drained-lease-forgotten": Mutant("a job forgets what runs on a drained worker", drain.forgets_leases),
 }

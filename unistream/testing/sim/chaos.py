@@ -1,10 +1,11 @@
-"""Faults of processes in the safety phase: kills, pauses, and masters that lose their leadership."""
+"""Faults of processes in the safety phase: kills, pauses, drains, and masters that lose their leadership."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from unistream.base.errors import UnistreamError
 from unistream.base.ids import TaskManagerId
 from unistream.testing.sim.faults import NONE
 from unistream.testing.sim.master import SimMaster
@@ -33,6 +34,7 @@ def plan_faults(target: ChaosTarget) -> None:
         (faults.kill_every_ms, _kill),
         (faults.pause_every_ms, _pause),
         (faults.master_every_ms, _change_master),
+        (faults.drain_every_ms, _drain),
     ):
         if mean_ms:
             _repeat(target, mean_ms, happen)
@@ -68,6 +70,19 @@ def _pause(target: ChaosTarget) -> None:
         for_ms = target.world.between(100, target.world.faults.pause_ms)
         target.world.log(f"FAULT pause {worker.id} for {for_ms:.0f} ms", worker.id)
         worker.pause(for_ms)
+
+
+def _drain(target: ChaosTarget) -> None:
+    """A user drains a worker."""
+    worker, leader, world = _victim(target), target.leader, target.world
+    if worker is None or leader is None or leader.process.is_paused:
+        return
+    wait = world.chance(0.5)
+    world.log(f"user: drain {worker.id}{' --wait' if wait else ''}", "user", leader.process.name)
+    try:
+        leader.dispatcher.drain(worker.id, wait=wait)
+    except UnistreamError as error:
+        world.log(f"user gets: {error}", "user")
 
 
 def _have_room(target: ChaosTarget, places: int | None) -> None:

@@ -20,6 +20,7 @@ class Faults:
         duplicate: A request arrives twice.
         late: A message takes seconds instead of milliseconds, so that others overtake it.
         kill_every_ms, pause_every_ms: Mean time between kills and pauses of workers; 0: none.
+        drain_every_ms: Mean time between drains of workers; 0: none.
         pause_ms: Longest pause; above the heartbeat timeout it makes zombies.
         stream_break: A data stream breaks, per element.
         start_fail: A worker does not start.
@@ -57,6 +58,7 @@ class Faults:
     commit_retry: float = 0.0
     command_twice: float = 0.0
     master_every_ms: float = 0.0
+    drain_every_ms: float = 0.0
     spill_fail: float = 0.0
     spill_lost: float = 0.0
 

@@ -269,6 +269,11 @@ class SimRun:
             return True
         return all(worker.id != task_manager for worker in self.leader.dispatcher.task_managers())
 
+    def draining(self) -> list[TaskManagerId]:
+        """Workers that are to end when their tasks have moved."""
+        leader = self.leader
+        return [] if leader is None else [w.id for w in leader.dispatcher.task_managers() if w.draining]
+
     def _at_address(self, address: str) -> SimWorker | None:
         return self.workers.get(TaskManagerId(address.removeprefix("sim://")))
 
@@ -293,6 +298,8 @@ class SimRun:
                     self.outputs.check_complete(OperatorUid(pipeline.name))
         self.users.check_answered()
         self._check_shared()
+        for drained in self.draining():
+            raise Violation(f"I22: {drained} is drained, nothing runs, and it has not ended")
         for worker, attempt in self.places.left_over(self.store.results):
             raise Violation(f"I14: {attempt} still runs on {worker}, {QUIET_MS} ms after the end of its job")
         for id_, living in self.workers.items():

@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar
 
 from unistream.base.config import Configuration
 from unistream.base.errors import Fenced
-from unistream.base.ids import NO_CLUSTER, JobId, LeaderEpoch
-from unistream.core import contract
+from unistream.base.ids import NO_CLUSTER, JobId, LeaderEpoch, TaskManagerId
+from unistream.core import contract, resource
 from unistream.core.contract import JobView
 from unistream.core.resource import ResourceCommand, ResourceEvent
 from unistream.master.loop import LoopMailbox
@@ -210,7 +210,8 @@ class WatchedMachine:
 
 
 class LoggedResources:
-    """A `ResourceMachine` that logs its commands."""
+    """A `ResourceMachine` that logs its commands. I22: a worker that is drained gets no lease, and ends when
+    it has none."""
 
     def __init__(self, machine: SlotDecisions, world: World) -> None:
         self._machine = machine
@@ -218,12 +219,32 @@ class LoggedResources:
         self.validate = machine.validate
         self.view = machine.view
         self.blocked = machine.blocked
+        self._drained: set[TaskManagerId] = set()
 
     def handle(self, event: ResourceEvent) -> Iterator[ResourceCommand]:
         """Logs each command when it is performed."""
         for command in self._machine.handle(event):
             self._world.log(f"resources: {type(command).__name__}")
+            self._check(command)
             yield command
+
+    def _check(self, command: ResourceCommand) -> None:
+        match command:
+            case resource.MoveTasks(task_manager=task_manager):
+                self._world.sometimes("a worker was drained")
+                self._drained.add(task_manager)
+            case resource.RefuseDrain():
+                self._world.sometimes("a drain was refused")
+            case resource.GrantSlots(leases=leases):
+                for lease in leases:
+                    if lease.task_manager in self._drained:
+                        raise self._world.violated(
+                            f"I22: {lease.task_manager} is drained and gets a lease for {lease.request}"
+                        )
+            case resource.StopWorker(task_manager=task_manager, reason=resource.DRAINED):
+                self._world.sometimes("the tasks of a worker had moved, and it ended")
+            case _:
+                pass
 
 
 class SimCatalogue:

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from unistream.base.config import CLAIM_MODE, INCREMENTAL_CHECKPOINTS
 from unistream.base.errors import UnistreamError, Unreachable
-from unistream.base.ids import JobId, LineageId, OperatorUid, VertexId
+from unistream.base.ids import JobId, LineageId, OperatorUid, TaskManagerId, VertexId
 from unistream.core.contract import SnapshotRequest
 from unistream.master.job import JobMaster
 from unistream.master.job import widths as every_width
@@ -56,6 +56,8 @@ class UsersCluster(Protocol):
     requested: RequestedWidths
     chains: dict[JobId, Chains]
     leader: SimMaster | None
+
+    def draining(self) -> list[TaskManagerId]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +321,8 @@ class Users:
         if not any(pending.job is job for pending in self._waiting):
             self._look_up(job)
         if job.cancelled or job.pipelines[0].contents.bounded or job.stop is not None:
+            return False
+        if self._world.places is None and self._site.draining():
             return False
         if any(self._site.outputs.missing(OperatorUid(p.name)) for p in job.pipelines):
             return False

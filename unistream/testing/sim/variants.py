@@ -35,13 +35,15 @@ SHARED: Final = 0.35  # share of shared files among the runs that count and take
 SHARED_NAME: Final = "shared files, 525,"  # chosen so that no seed that had failed before draws it
 HOLDING: Final = 0.25  # share of the runs in which functions have state when they finish
 HOLDING_NAME: Final = "rows held back, 341,"  # chosen so that no seed that had failed before draws it
+DRAINED: Final = 0.1  # share of the runs in which workers are drained
+DRAINED_NAME: Final = "drained workers, 12442,"  # chosen so that no seed of a file in tests draws it
 HURRIED: Final = 0.1  # share of the runs with simultaneous requests
 
 
 def varied(scenario: Scenario, seed: int) -> Scenario:
     """`scenario`, or one made of it."""
     scenario = replace(_hurried(scenario, seed), bundle=bundle_of(seed))
-    return _holding(_shared(_of_a_kind(scenario, seed), seed), seed)
+    return _drained(_holding(_shared(_of_a_kind(scenario, seed), seed), seed), seed)
 
 
 def _of_a_kind(scenario: Scenario, seed: int) -> Scenario:
@@ -138,6 +140,19 @@ def _holding(scenario: Scenario, seed: int) -> Scenario:
 
 def _may_hold(pipeline: SimPipeline) -> bool:
     return pipeline.contents.bounded and pipeline.checkpointed and not pipeline.blocking
+
+
+# --- workers that are drained -----------------------------------------------------------------------
+
+
+def _drained(scenario: Scenario, seed: int) -> Scenario:
+    """Lets users drain workers, in some runs. Not where a batch job has room for few workers: what is stored
+    on a drained one keeps it, and there is no place for another."""
+    random = Random(f"{DRAINED_NAME} of {seed}")  # noqa: S311  repeatable, not secret
+    crowded = scenario.kind is ScenarioKind.BATCH and bool(scenario.places)
+    if random.random() >= DRAINED or crowded:
+        return scenario
+    return replace(scenario, faults=replace(scenario.faults, drain_every_ms=random.uniform(700, 5_000)))
 
 
 # --- stored results ---------------------------------------------------------------------------------

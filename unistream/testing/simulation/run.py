@@ -77,6 +77,8 @@ def draw(seed: int, faults: Faults | None, *, rescale: bool) -> Draw:
     """Draws a run from the seed alone; `faults` replace the drawn ones."""
     random = Random(seed)  # noqa: S311  repeatable, not secret
     drawn = draw_faults(random)
+    drains = Random(f"drains of {seed}")  # noqa: S311  the others stay as they are
+    drawn = replace(drawn, drain_every_ms=intensity(drains, 300, 2_500, 0.3))
     return Draw(
         faults=drawn if faults is None else faults,
         config={

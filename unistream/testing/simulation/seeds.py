@@ -31,7 +31,12 @@ from unistream.testing.simulation.truth import judged
 Output = Callable[[], "pa.Table | Iterable[object]"]
 Check = Callable[[Mapping[str, pa.Table]], object]
 
-SLOWER: Final = ("kill_every_ms", "pause_every_ms", "master_every_ms")  # twice the value is half of them
+SLOWER: Final = (
+    "kill_every_ms",
+    "pause_every_ms",
+    "master_every_ms",
+    "drain_every_ms",
+)  # twice the value is half of them
 
 
 def simulate(
