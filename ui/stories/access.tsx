@@ -7,6 +7,7 @@ import { MadeToken, NewTokenDialog } from "../src/pages/tokens/NewTokenDialog";
 import { MadeJoinToken, NewJoinDialog } from "../src/pages/hosts/NewJoinDialog";
 import { JoinTokens } from "../src/pages/hosts/JoinTokens";
 import { RevokeDialog } from "../src/pages/tokens/RevokeDialog";
+import { DrainDialog } from "../src/pages/workers/DrainDialog";
 import { NoChanges } from "../src/parts/NoChanges";
 import { Gate } from "../src/shell/Gate";
 import { SignIn } from "../src/shell/SignIn";
@@ -90,6 +91,11 @@ function Revoking() {
   return token === undefined ? null : <RevokeDialog token={token} isOwn={false} closed={nothing} />;
 }
 
+function Draining() {
+  const shown = FULL.workers?.workers[0];
+  return shown === undefined ? null : <DrainDialog shown={shown} closed={nothing} />;
+}
+
 export const ACCESS: readonly Story[] = [
   drawn("Gate", "loading", "", () => <Gate>{null}</Gate>),
   ...SIGN_IN,
@@ -120,6 +126,11 @@ export const ACCESS: readonly Story[] = [
       ...{ press: ["Revoke it"], answers: { paths: {}, otherwise: paths } },
     },
   ]),
+  drawn("Dialog: drain a worker", "full", "Drain it", () => <Draining />),
+  ...SENT.map(([state, shows, paths]) => ({
+    ...drawn("Dialog: drain a worker", state, shows ?? "Asking for it", () => <Draining />),
+    ...{ press: ["Drain it"], answers: { paths: {}, otherwise: paths } },
+  })),
   drawn("Dialog: new token", "made", "shown this once", () => (
     <MadeToken made={{ ...ME, id: ME.token, token: `unistream_${"0".repeat(12)}_${"f".repeat(64)}` }} />
   )),

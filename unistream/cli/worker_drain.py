@@ -78,7 +78,9 @@ def _found(clusters: list[RestClient], text: str) -> tuple[RestClient, TaskManag
     exact = [pair for pair in found if pair[1] == text]
     for cluster in silent:
         report(f"{cluster}; its workers are not known")
-    if len(exact or found) == 1 and text:
+    if not text:
+        found = []
+    if len(exact or found) == 1:
         return (exact or found)[0]
     if found:
         raise NotFound(f"{several(len(found), 'worker')} begin with {text!r}: give more of the id")

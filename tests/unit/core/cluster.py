@@ -264,8 +264,11 @@ class Cluster:
             case contract.ReleaseSlots(requests=keys):
                 self.wanted = {key: r for key, r in self.wanted.items() if keys and key not in keys}
                 self.released += keys
-                for key in [key for key in keys if self.leased.get(key) in self.draining]:
-                    self._retire(self.leased[key])
+                for worker in {self.leased[key] for key in keys if self.leased.get(key) in self.draining}:
+                    assert worker not in {self.where[attempt] for attempt in self.tasks}, (
+                        f"{worker} has tasks"
+                    )
+                    self._forget(worker)
             case contract.Send(task_manager=worker, message=message):
                 if isinstance(message, msg.DeployTask):
                     assert worker not in self.draining, f"{message.deployment.attempt} starts on {worker}"
@@ -382,7 +385,6 @@ class Cluster:
         self.handle(contract.SlotsGranted(leases=(lease,)))
 
     def add_worker(self, worker: str) -> None:
-        """It has nothing yet."""
         self.mail[worker] = deque()
         self.partitions[worker] = set()
 
@@ -570,18 +572,9 @@ class Cluster:
         operators = {**snapshot.operators, uid: structs.replace(operator, native=(native,))}
         return structs.replace(snapshot, operators=operators)
 
-    # --- workers that are drained -----------------------------------------------------------------
-
     def drain(self, worker: str) -> None:
-        """Its tasks are to move; then it ends."""
         self.draining.add(worker)
         self.handle(contract.TaskManagerDraining(task_manager=worker))
-
-    def _retire(self, worker: str) -> None:
-        """The job has returned its lease."""
-        here = [attempt for attempt, place in self.where.items() if place == worker and attempt in self.tasks]
-        assert not here, f"{here} run on {worker}, whose lease was returned"
-        self._forget(worker)
 
     def _forget(self, worker: str) -> None:
         self.draining.discard(worker)
@@ -593,14 +586,12 @@ class Cluster:
     # --- faults -----------------------------------------------------------------------------------
 
     def lose(self, worker: str) -> None:
-        """SIGKILL."""
         self._forget(worker)
         for attempt in [a for a, w in self.where.items() if w == worker]:
             del self.tasks[attempt], self.where[attempt]
         self.handle(contract.TaskManagerLost(task_manager=worker, reason="killed"))
 
     def drop(self, worker: str) -> None:
-        """The oldest message never arrives."""
         token = self.mail[worker].popleft().token
         if token is not None:
             self.handle(contract.Undelivered(token=token, reason="no answer"))

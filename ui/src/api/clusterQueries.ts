@@ -2,6 +2,7 @@ import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/
 
 import type { HistoryQuestion } from "../model/history";
 import { client, dataOf } from "./client";
+import type { DrainStatus } from "./schema";
 
 const WORKERS_MS = 2_000;
 const LOG_MS = 5_000;
@@ -123,3 +124,9 @@ export const certificatesQuery = queryOptions({
   queryFn: async ({ signal }) => dataOf(await client.GET("/unistream/certificates", { signal })),
   refetchInterval: CLUSTER_MS,
 });
+
+/** Its tasks move, then it ends. `wait`: for slots, if there are too few elsewhere. Throws as `dataOf`. */
+export async function drainWorker(id: string, wait: boolean): Promise<DrainStatus> {
+  const path = { id_: id };
+  return dataOf(await client.POST("/unistream/workers/{id_}/drain", { params: { path }, body: { wait } }));
+}

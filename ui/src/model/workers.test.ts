@@ -19,6 +19,7 @@ const WORKER: TaskManagerInfo = {
   registered_ms: 2,
   blocked_ms: 0,
   jobs: [],
+  draining: false,
 };
 
 const TASK = { vertex: "v", vertex_name: "sink", index: 0, attempt: 0, state: "RUNNING" } as const;
@@ -81,6 +82,7 @@ test.each([
   ["starting", { address: null }],
   ["silent", { heartbeat_ms: -30_000 }],
   ["blocked", { blocked_ms: 5 }],
+  ["draining", { blocked_ms: 5, draining: true }],
   ["busy", {}],
 ])("%s", (state, changes) => {
   expect(stateOf(shown(changes), 1_000)).toBe(state);

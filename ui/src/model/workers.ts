@@ -85,13 +85,14 @@ export function matching(workers: readonly WorkerShown[], text: string): readonl
 }
 
 /** How a worker is, the worst first. */
-export type WorkerState = "silent" | "blocked" | "starting" | "busy" | "idle";
+export type WorkerState = "silent" | "blocked" | "draining" | "starting" | "busy" | "idle";
 
 const SILENT_MS = 25_000; // two heartbeats and a half, as they are configured at first
 
 export function stateOf({ worker, slots }: WorkerShown, nowMs: number): WorkerState {
   if (worker.address === null) return "starting";
   if (worker.heartbeat_ms !== null && nowMs - worker.heartbeat_ms > SILENT_MS) return "silent";
+  if (worker.draining) return "draining";
   if (worker.blocked_ms > 0) return "blocked";
   return slots.length > 0 ? "busy" : "idle";
 }

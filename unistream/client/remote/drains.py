@@ -20,7 +20,7 @@ OnDrain = Callable[[DrainStatus], None]
 
 
 class DrainClient:
-    """Of one worker. Raises as `RestClient`."""
+    """The drain of one worker. Raises as `RestClient`."""
 
     def __init__(self, cluster: RestClient, worker: TaskManagerId) -> None:
         self._cluster = cluster

@@ -134,9 +134,8 @@ class JobMachine:
                 self._parts.granted(leases)
             case contract.SlotsUnfulfillable():
                 self._life.slots_unfulfillable(event)
-            case contract.TaskManagerLost(task_manager=task_manager, reason=reason):
-                self._deliveries.releases.lost(task_manager)
-                self._life.lost(task_manager, reason)
+            case contract.TaskManagerLost():
+                self._on_lost(event)
             case contract.TaskManagerDraining(task_manager=task_manager):
                 self._life.moving.drain(task_manager)
             case contract.Delivered():
@@ -177,6 +176,10 @@ class JobMachine:
             case _:
                 return self._on_checkpoint_event(event)
         return None
+
+    def _on_lost(self, event: contract.TaskManagerLost) -> None:
+        self._deliveries.releases.lost(event.task_manager)
+        self._life.lost(event.task_manager, event.reason)
 
     def _on_checkpoint_event(self, event: _CheckpointEvent) -> msg.TaskFailure | None:
         match event:

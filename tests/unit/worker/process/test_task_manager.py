@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
@@ -42,6 +42,7 @@ from unistream.model.messages import (
     CheckpointAcked,
     CheckpointCompleted,
     DeployTask,
+    DrainTaskManager,
     FetchArtifact,
     Heartbeat,
     Refused,
@@ -475,3 +476,52 @@ class Stuck(BaseOperator):
         events = modules[type(self).__module__].STUCK
         events["entered"].set()
         events["leave"].wait(WAIT_S)
+
+
+class TestLeaving:
+    """A worker whose tasks are to move before it ends."""
+
+    SLOW: ClassVar = {"heartbeat.interval": "1 h", "heartbeat.timeout": "2 h"}
+
+    def test_it_says_so_until_its_master_releases_it(self, cluster: Cluster) -> None:
+        manager = cluster.start(**self.SLOW, **{"taskmanager.drain.timeout": "1 h"})
+        manager.leave("SIGTERM")
+        for _ in range(2):
+            beat = cluster.master.wait_for(Heartbeat)
+            assert 0 < beat.leaves_in_ms <= 3_600_000
+        assert not manager.wait(0)
+        cluster.clients["tm-1"].call(ReleaseTaskManager(task_manager=TaskManagerId("tm-1"), reason="moved"))
+        assert manager.wait(WAIT_S)
+        assert manager.ending is Ending.RELEASED
+
+    def test_a_master_that_does_not_know_it_any_more_has_released_it(self, cluster: Cluster) -> None:
+        manager = cluster.start(**self.SLOW, **{"taskmanager.drain.timeout": "1 h"})
+        cluster.master.refuse = Heartbeat
+        manager.leave("SIGTERM")
+        assert manager.wait(WAIT_S)
+        assert manager.ending is Ending.RELEASED
+
+    def test_it_does_not_wait_for_ever(self, cluster: Cluster) -> None:
+        manager = cluster.start(**self.SLOW, **{"taskmanager.drain.timeout": "1 ms"})
+        manager.leave("SIGTERM")
+        manager.wait_to_leave()
+        assert "taskmanager.drain.timeout" in manager.reason
+        assert manager.ending is Ending.RELEASED
+
+    @pytest.mark.parametrize("timeout", ["1 h", "0 ms"], ids=["a second signal", "no time for it"])
+    def test_it_ends_at_once(self, cluster: Cluster, timeout: str) -> None:
+        manager = cluster.start(**self.SLOW, **{"taskmanager.drain.timeout": timeout})
+        manager.leave("SIGTERM")
+        if timeout == "1 h":
+            assert not manager.wait(0)
+            manager.leave("SIGTERM")
+        assert manager.wait(0)
+        assert manager.reason == "SIGTERM"
+
+    def test_one_that_was_drained_by_its_master_ends_with_it(self, cluster: Cluster) -> None:
+        manager = cluster.start()
+        message = DrainTaskManager(task_manager=TaskManagerId("tm-1"))
+        assert cluster.clients["tm-1"].call(message) == Ack()
+        assert manager.is_draining
+        other = DrainTaskManager(task_manager=TaskManagerId("tm-2"))
+        assert isinstance(cluster.clients["tm-1"].call(other), Refused)

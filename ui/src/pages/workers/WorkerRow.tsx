@@ -18,10 +18,12 @@ interface Props {
   readonly nowMs: number;
   readonly open: boolean;
   readonly toggle: (open: boolean) => void;
+  /** Null: this page does not. */
+  readonly drain: (() => void) | null;
 }
 
 /** One worker: what one asks first; its memory, the tasks in its slots and its log when it is opened. */
-export function WorkerRow({ shown, nowMs, open, toggle }: Props) {
+export function WorkerRow({ shown, nowMs, open, toggle, drain }: Props) {
   const { worker, slots, has_log } = shown;
   const state = stateOf(shown, nowMs);
   return (
@@ -40,6 +42,11 @@ export function WorkerRow({ shown, nowMs, open, toggle }: Props) {
           heard <Ago ms={worker.heartbeat_ms} nowMs={nowMs} />
         </span>
         <Machine worker={worker} />
+        {drain !== null && worker.address !== null && !worker.draining && (
+          <button type="button" onClick={drain} aria-label={`Drain ${worker.id}`}>
+            Drain
+          </button>
+        )}
         <button
           type="button"
           aria-expanded={open}
@@ -105,6 +112,7 @@ function toneOf(state: WorkerState): Tone {
       return "bad";
     case "blocked":
       return "warn";
+    case "draining":
     case "starting":
       return "busy";
     case "busy":

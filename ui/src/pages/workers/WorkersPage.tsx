@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import { useState } from "react";
 
 import { workersQuery } from "../../api/clusterQueries";
 import type { BlockedHostInfo, WorkersInfo } from "../../api/schema";
@@ -9,6 +10,9 @@ import { matching, totalsOf } from "../../model/workers";
 import { Answered } from "../../parts/Answered";
 import { Facts } from "../../parts/Facts";
 import { Filter } from "../../parts/Filter";
+import { NoChanges } from "../../parts/NoChanges";
+import { useMay } from "../../parts/useMay";
+import { DrainDialog } from "./DrainDialog";
 import { WorkerRow } from "./WorkerRow";
 import type { WorkersView } from "./view";
 import "./workers.css";
@@ -30,6 +34,9 @@ function Workers({ info }: { info: WorkersInfo }) {
   const change = (changes: Partial<WorkersView>) => {
     void navigate({ search: (before) => ({ ...before, ...changes }), replace: true });
   };
+  const may = useMay("operate");
+  const [drained, setDrained] = useState<string | null>(null);
+  const asked = info.workers.find(({ worker }) => worker.id === drained);
   const totals = totalsOf(info);
   const shown = matching(info.workers, view.q);
   return (
@@ -77,9 +84,25 @@ function Workers({ info }: { info: WorkersInfo }) {
                 toggle={(open) => {
                   change({ worker: open ? one.worker.id : "" });
                 }}
+                drain={
+                  may.is === "yes"
+                    ? () => {
+                        setDrained(one.worker.id);
+                      }
+                    : null
+                }
               />
             ))}
           </ul>
+          <NoChanges may={may} />
+          {asked !== undefined && (
+            <DrainDialog
+              shown={asked}
+              closed={() => {
+                setDrained(null);
+              }}
+            />
+          )}
         </>
       )}
     </>
