@@ -25,7 +25,7 @@ from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 ROWS = 6_000
-COLUMNS = {
+COLUMNS: dict[str, us.datagen.Sequential | us.datagen.RandomInt | us.datagen.EventTime] = {
     "id": us.datagen.Sequential(),
     "key": us.datagen.RandomInt(0, 10),
     "value": us.datagen.RandomInt(0, 1_000),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.core.cluster import EVERY_2_S, Cluster, grouped, job_graph, pipelines, settings, stages
-from unistream.base.ids import TaskManagerId
+from unistream.base.ids import CheckpointId, TaskManagerId
 from unistream.core import contract
 from unistream.core.job.moving import MoveState
 from unistream.model import messages as msg
@@ -139,7 +139,7 @@ def _fail_task(cluster: Cluster, _worker: str) -> None:
 def _decline(cluster: Cluster, _worker: str) -> None:
     cluster.settle_without("ack")
     attempt, number = next((t.attempt, n) for t in cluster.tasks.values() for n in t.to_ack)
-    cluster.handle(msg.CheckpointDeclined(attempt=attempt, checkpoint_id=number, reason="full"))
+    cluster.handle(msg.CheckpointDeclined(attempt=attempt, checkpoint_id=CheckpointId(number), reason="full"))
 
 
 def _expire(cluster: Cluster, _worker: str) -> None:
