@@ -420,7 +420,6 @@ class Cluster:
         return [manifest for directory, manifest in self.stored.items() if directory not in self.discarded]
 
     def deliver(self, worker: str) -> None:
-        """The worker acts on its oldest message; the answer is under way."""
         send = self.mail[worker].popleft()
         self._receive(worker, send.message)
         if send.token is not None:
@@ -597,7 +596,6 @@ class Cluster:
             self.handle(contract.Undelivered(token=token, reason="no answer"))
 
     def lose_answer(self, worker: str) -> None:
-        """It was acted on, but the outcome is not reported."""
         token = self.fates.pop(worker).token
         assert token is not None
         self.handle(contract.Undelivered(token=token, reason="no answer"))

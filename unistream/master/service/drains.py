@@ -14,7 +14,7 @@ from unistream.model.job_info import DrainPhase, DrainStatus, TaskManagerInfo
 
 @dataclass(frozen=True, slots=True)
 class DrainRequest:
-    """Of a user. `answer`: None when the machine drains the worker, an error when it does nothing."""
+    """A request of a user. `answer`: None when the machine drains the worker, an error if it does nothing."""
 
     wanted: resource.DrainWanted
     answer: Future[None] = field(default_factory=Future)
