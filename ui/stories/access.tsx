@@ -13,7 +13,7 @@ import { Gate } from "../src/shell/Gate";
 import { SignIn } from "../src/shell/SignIn";
 import { TokenForm } from "../src/shell/TokenForm";
 import { CERTIFICATES, NAMES, TOKENS, identity } from "./fixtures";
-import { type Bodies, FULL, RECORDED, answered } from "./recorded";
+import { type Bodies, FULL, RECORDED, answered, recorded } from "./recorded";
 import { type Answer, NOBODY, Page, Queries, type Story } from "./story";
 
 const nothing = () => undefined;
@@ -92,7 +92,7 @@ function Revoking() {
 }
 
 function Draining() {
-  const shown = FULL.workers?.workers[0];
+  const shown = recorded("workers").workers[0];
   return shown === undefined ? null : <DrainDialog shown={shown} closed={nothing} />;
 }
 

@@ -86,8 +86,8 @@ const PATHS: Readonly<Record<keyof Bodies, string>> = {
   plans: "/unistream/plans",
 };
 
-/** Of a job that runs well. */
-function recorded<K extends keyof Bodies>(name: K): Bodies[K] {
+/** The answer of that page as it was recorded: of a job that runs well. */
+export function recorded<K extends keyof Bodies>(name: K): Bodies[K] {
   return ANSWERS.get(PATHS[name]) as Bodies[K];
 }
 

@@ -44,6 +44,7 @@ const RULES: readonly Rule[] = [
   rule("POST", "/unistream/tokens", "made a token", null),
   rule("DELETE", "/unistream/tokens/ID", "revoked a token", "other"),
   rule("POST", "/unistream/workers", "let a host join", null),
+  rule("POST", "/unistream/workers/ID/drain", "drained a worker", "other"),
   rule("POST", "/unistream/certificates/rotation", "gave the cluster another authority", null),
   rule("DELETE", "/unistream/identity", "signed out", null),
   rule("POST", "/unistream/login-codes", "made a link for a browser", null),

@@ -28,6 +28,7 @@ function worker(id: string, more: Partial<TaskManagerInfo> = {}): WorkersInfo["w
         host: "a",
         address: `grpc://a/${id}`,
         blocked_ms: 0,
+        draining: false,
         jobs: [],
       },
       ...{ heartbeat_ms: NOW, registered_ms: 5, started_ms: 4, memory: {}, memory_used: {} },
