@@ -330,3 +330,10 @@ def test_readers_of_parquet_are_made_in_one_place() -> None:
         and ast.unparse(node.func.value) in ("pq", "ds", "pyarrow.parquet", "pyarrow.dataset")
     ]
     assert found == [], "use unistream.base.parquet_files"
+
+
+def test_bytes_that_cannot_be_decoded_are_caught_whatever_is_wrong_with_them() -> None:
+    """msgspec has an error of its own for most of it, others for text that is no UTF-8 and for nesting."""
+    caught = re.compile(r"except .*\bmsgspec\.(MsgspecError|DecodeError)\b")
+    found = [str(path) for path in product_files() if caught.search(path.read_text())]
+    assert found == [], "catch UNDECODABLE of base.errors"

@@ -24,7 +24,7 @@ import msgspec
 import pyarrow as pa
 
 from unistream.api.transaction_line import TransactionLine
-from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError
+from unistream.base.errors import UNDECODABLE, ConfigError, CorruptSnapshot, ProtocolError
 from unistream.base.ids import CheckpointId
 from unistream.model.elements import Batch
 from unistream.port.line import Followed, LineCommit, OnForeign
@@ -167,7 +167,7 @@ class TwoPhaseCommitSink(Generic[T]):
         """Raises CorruptSnapshot if it is not a handle."""
         try:
             return msgspec.msgpack.decode(content)  # type: ignore[no-any-return]
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise CorruptSnapshot(f"a transaction of sink {self.name!r} is unreadable: {error}") from error
 
     def now_ms(self) -> int:
@@ -327,5 +327,5 @@ def decode_held(content: bytes) -> _Held:
     """Raises CorruptSnapshot for anything else."""
     try:
         return _HELD.decode(content)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise CorruptSnapshot(f"a restored transaction is unreadable: {error}") from error

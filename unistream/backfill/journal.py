@@ -22,7 +22,7 @@ from unistream.base import durable_files
 from unistream.base.closing import Closing
 from unistream.base.config import Configuration
 from unistream.base.config_file import LayeredConfig
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, ConfigError, CorruptSnapshot
 from unistream.base.ids import NO_CLUSTER, ClusterId, OperatorUid
 from unistream.core.backfill import BackfillPhase, BackfillProgress
 from unistream.model.lineage import dataset_at
@@ -203,7 +203,7 @@ def _journals(root: Path) -> Iterator[BackfillJournal]:
     for path in sorted(root.glob(f"*/{JOURNAL}")):
         try:
             entry = msgspec.json.decode(path.read_bytes(), type=BackfillJournalEntry)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise CorruptSnapshot(f"the journal {path} of a backfill is unreadable: {error}") from error
         if entry.order.format != FORMAT:
             raise CorruptSnapshot(

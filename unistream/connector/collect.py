@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 
 from unistream.base import durable_files
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId
 from unistream.base.os_failures import failure
 from unistream.model.elements import Batch
@@ -121,7 +121,7 @@ def _read_commits(root: str) -> list[_Commit]:
         with open(os.path.join(folder, name), "rb") as file:
             try:
                 commits.append(_COMMIT.decode(file.read()))
-            except msgspec.MsgspecError as error:
+            except UNDECODABLE as error:
                 raise CorruptSnapshot(f"commit {name} in {folder} is unreadable: {error}") from error
     return commits
 
@@ -271,7 +271,7 @@ class _CollectCommitter:
 def _decode(content: bytes) -> _Committable:
     try:
         committable = _COMMITTABLE.decode(content)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise CorruptSnapshot(f"a committable of a collect sink is unreadable: {error}") from error
     if os.path.basename(committable.file) != committable.file:
         raise CorruptSnapshot(f"a committable of a collect sink names {committable.file!r}")

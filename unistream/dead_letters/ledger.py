@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from unistream.base import durable_files
 from unistream.base.closing import Closing
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, ConfigError, CorruptSnapshot
 from unistream.base.object_stores import file_system
 from unistream.base.os_failures import failure
 from unistream.base.parquet_files import parquet_file
@@ -179,7 +179,7 @@ class Ledger:
                 continue
             try:
                 order = msgspec.json.decode(self._system.cat_file(f"{path}/order.json"), type=ReplayOrder)
-            except msgspec.MsgspecError as error:
+            except UNDECODABLE as error:
                 raise CorruptSnapshot(f"{self.folder}/{name}/order.json is unreadable: {error}") from error
             if order.format not in (FORMAT, FORMAT_OF_CLUSTERS):
                 raise CorruptSnapshot(

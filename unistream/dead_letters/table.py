@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unistream.base.errors import ConfigError
+from unistream.base.errors import UNDECODABLE, ConfigError
 from unistream.base.extras import require
 from unistream.base.limits import KIB
 from unistream.base.object_stores import delta_options, file_system
@@ -208,7 +208,7 @@ def _lines(system: fsspec.AbstractFileSystem, root: str, name: str) -> Iterator[
             continue
         try:
             yield msgspec.json.decode(line, type=dict[str, Any]) | _partition(name)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise ConfigError(f"{root}{name}, line {number}: {error}") from error
 
 

@@ -28,7 +28,14 @@ import msgspec
 
 from unistream.base import durable_files
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown, Unreachable
+from unistream.base.errors import (
+    UNDECODABLE,
+    ConfigError,
+    CorruptSnapshot,
+    Fenced,
+    OutcomeUnknown,
+    Unreachable,
+)
 from unistream.base.ids import LeaderEpoch
 from unistream.ha.marker import PRODUCT, ClusterMarker
 from unistream.ha.names import check_value, components
@@ -246,7 +253,7 @@ def _check_marker(folder: Path) -> None:
         return
     try:
         marker = msgspec.json.decode(content, type=ClusterMarker)
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         raise ConfigError(f"{path} is not of {PRODUCT}: {content[:60]!r}; choose another folder") from None
     if marker.product != PRODUCT or marker.format > FORMAT:
         raise ConfigError(

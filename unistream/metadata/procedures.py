@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, Row, delete, select, update
 
-from unistream.base.errors import ConfigError, Transient
+from unistream.base.errors import UNDECODABLE, ConfigError, Transient
 from unistream.base.ids import JobId
 from unistream.metadata import tables as t
 from unistream.metadata.database import MetadataDatabase
@@ -68,7 +68,7 @@ def _report(row: Row[Any]) -> ProcedureReport | None:
     """None: it has a field, a kind or a state that this version does not know."""
     try:
         return msgspec.json.decode(row.report, type=ProcedureReport)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return None
 
 

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from unistream.base.errors import CorruptSnapshot, ProtocolError
+from unistream.base.errors import UNDECODABLE, CorruptSnapshot, ProtocolError
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import ARTIFACT_BYTES_MAX, FRAME_BYTES_MAX
 from unistream.model import elements as el
@@ -39,7 +39,7 @@ def encode(message: Request | Answer) -> bytes:
     """
     try:
         return _ENCODER.encode(message)
-    except (ValueError, TypeError, OverflowError, msgspec.MsgspecError) as error:
+    except (ValueError, TypeError, OverflowError, *UNDECODABLE) as error:
         raise ProtocolError(f"{type(message).__name__} cannot be written: {error}") from error
 
 

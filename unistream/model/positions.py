@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from unistream.base.errors import ConfigError
+from unistream.base.errors import UNDECODABLE, ConfigError
 from unistream.base.ids import OperatorUid
 
 POSITIONS_MAX: Final = 4_096
@@ -51,5 +51,5 @@ def decode_positions(text: str, where: str) -> tuple[SourcePositions, ...]:
     """`where`: what has it, for the error. Raises ConfigError."""
     try:
         return _DECODER.decode(text)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise ConfigError(f"{where}: its positions of sources are unreadable: {error}") from error

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, ConfigError, CorruptSnapshot
 from unistream.base.ids import (
     CheckpointId,
     ClusterId,
@@ -357,5 +357,5 @@ def decode_stored(content: bytes, kind: type[T], where: str) -> T:
                 f"{where} was written by a newer version (format {form}, this one reads {FORMAT}): upgrade"
             )
         return msgspec.json.decode(content, type=kind)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise CorruptSnapshot(f"{where} cannot be read: {error}") from error

@@ -27,7 +27,7 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIN_WATERMARK
 from unistream.model.columns.column_names import refused_names
@@ -260,6 +260,6 @@ def stored_setting(item: bytes) -> str:
     """`state_setting` of the operator that stored `item` under KEYS_STATE. Raises CorruptSnapshot."""
     try:
         stored = msgspec.msgpack.decode(item, type=list[str] | _Setting)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise CorruptSnapshot(f"the keys of state {DIMENSION_STATE!r} cannot be read: {error}") from error
     return (stored if isinstance(stored, _Setting) else _Setting(keys=stored)).text

@@ -21,7 +21,7 @@ from typing import Final, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced
+from unistream.base.errors import UNDECODABLE, ConfigError, CorruptSnapshot, Fenced
 from unistream.base.ids import JobId, LineageId
 from unistream.port.line import OnForeign, foreign_line
 from unistream.port.operator import CommitPermit
@@ -134,7 +134,7 @@ def decode_record(content: bytes | str, where: str) -> GroupCommit:
 def _reading(what: str) -> Iterator[None]:
     try:
         yield
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise CorruptSnapshot(f"{what} is unreadable: {error}") from error
 
 

@@ -15,7 +15,7 @@ from msgspec import structs
 from starlette.concurrency import run_in_threadpool
 
 from unistream.base.bounded_process import BoundedProcess, Said
-from unistream.base.errors import ConfigError, Transient, Unreachable
+from unistream.base.errors import UNDECODABLE, ConfigError, Transient, Unreachable
 from unistream.base.ids import JobId
 from unistream.base.limits import MIB
 from unistream.base.object_stores import store_options
@@ -78,7 +78,7 @@ class DeadLettersApi:
             )
         try:
             answer = msgspec.json.decode(said.answer or b"", type=LettersPage | LettersRefusal)
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             raise ConfigError(self._why_it_ended(said)) from None
         if isinstance(answer, LettersRefusal):
             raise (Unreachable if answer.is_away else ConfigError)(answer.why)

@@ -25,6 +25,7 @@ from starlette.concurrency import run_in_threadpool
 from unistream.base import process_mark
 from unistream.base.bounded_process import BoundedProcess, Said
 from unistream.base.errors import (
+    UNDECODABLE,
     AlreadyEnded,
     ConfigError,
     NotFound,
@@ -252,7 +253,7 @@ class LetterReplaysApi:
             raise (ConfigError if said.late else Transient)(f"the replay was stopped: {said.stopped}")
         try:
             answer: ReplayAnswer = msgspec.msgpack.decode(said.answer or b"", type=ReplayAnswer)
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             raise ConfigError(self._why_it_ended(said)) from None
         if isinstance(answer, LettersRefusal):
             raise (Unreachable if answer.is_away else ConfigError)(answer.why)

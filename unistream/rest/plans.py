@@ -28,7 +28,7 @@ from starlette.concurrency import run_in_threadpool
 
 from unistream.base.bounded_process import BoundedProcess, Said, scrubbed
 from unistream.base.config import PARALLELISM, WEB_SUBMIT_ENABLE
-from unistream.base.errors import ConfigError, Forbidden, NotFound, Transient, Unreachable
+from unistream.base.errors import UNDECODABLE, ConfigError, Forbidden, NotFound, Transient, Unreachable
 from unistream.base.limits import MIB
 from unistream.base.object_stores import store_options
 from unistream.core.access import Identity
@@ -269,7 +269,7 @@ class PlansApi:
             raise (ConfigError if said.late else Transient)(f"the plan was stopped: {said.stopped}")
         try:
             answer: PlanAnswer = msgspec.msgpack.decode(said.answer or b"", type=PlanAnswer)
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             raise ConfigError(self._why_it_ended(said)) from None
         if isinstance(answer, PlanRefused):
             if answer.is_away:
@@ -314,5 +314,5 @@ def _decoded(submission: bytes) -> SubmitRequest:
     """What the user's process says is looked at as what a client says. Raises ConfigError."""
     try:
         return msgspec.msgpack.decode(submission, type=SubmitRequest)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise ConfigError(f"the process that plans the pipeline has made no job: {error}") from error

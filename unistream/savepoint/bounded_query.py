@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from unistream.base.bounded_process import BoundedProcess, Said
-from unistream.base.errors import ConfigError, CorruptSnapshot, Transient
+from unistream.base.errors import UNDECODABLE, ConfigError, CorruptSnapshot, Transient
 from unistream.base.limits import MIB
 from unistream.core.memory import describe_bytes
 
@@ -146,7 +146,7 @@ class BoundedQuery:
             raise (ConfigError if said.late else Transient)(f"the query was stopped: {said.stopped}")
         try:
             answer = msgspec.json.decode(said.answer or b"", type=ResultRows | QueryRefusal)
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             raise ConfigError(self._why_it_ended(said)) from None
         if isinstance(answer, QueryRefusal):
             raise (CorruptSnapshot if answer.damaged else ConfigError)(answer.why)

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from unistream.base.errors import CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, CorruptSnapshot
 from unistream.base.ids import EdgeId, OperatorUid
 from unistream.model.messages import Split
 from unistream.model.snapshot import VertexSnapshot
@@ -100,7 +100,7 @@ def pending_commits(uid: OperatorUid, items: Sequence[bytes]) -> list[PendingCom
     for item in items:
         try:
             decoded = msgspec.msgpack.decode(item, type=list[_StoredCommittables])
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             found.append(
                 PendingCommit(uid=uid, checkpoint_id=None, writer=None, committables=1, size=len(item))
             )
@@ -140,7 +140,7 @@ def readable(data: bytes) -> object:
     """
     try:
         return msgspec.msgpack.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except (*UNDECODABLE, ValueError):
         return data.hex()
 
 
@@ -151,5 +151,5 @@ def _position(uid: OperatorUid, subtask: int | None, split: Split) -> SplitPosit
 def _decoded(data: bytes, kind: type[T], what: str) -> T:
     try:
         return msgspec.msgpack.decode(data, type=kind)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (*UNDECODABLE, ValueError) as error:
         raise CorruptSnapshot(f"{what} cannot be read: {error}") from error

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 from fsspec import AbstractFileSystem
 
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, ConfigError, CorruptSnapshot
 from unistream.storage.kept_once import FOLDER, kept_once, replace_kept
 from unistream.storage.location import open_location
 from unistream.trust.authority import Authority, AuthorityRecord, new_authority
@@ -113,7 +113,7 @@ def cluster_authority(
     )
     try:
         return Authority(msgspec.json.decode(content, type=AuthorityRecord))
-    except (msgspec.MsgspecError, CorruptSnapshot) as error:
+    except (*UNDECODABLE, CorruptSnapshot) as error:
         raise CorruptSnapshot(
             f"{_url(root_url, AUTHORITY, fs)} is no authority of a cluster ({error}); put the right one "
             "back, or remove it: then all hosts join again"

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from unistream.base.errors import ConfigError
+from unistream.base.errors import UNDECODABLE, ConfigError
 
 _T = TypeVar("_T")
 
@@ -121,7 +121,7 @@ def parse_asset_keys(text: str) -> tuple[tuple[str, ...], ...]:
     """
     try:
         return msgspec.json.decode(text, type=tuple[tuple[str, ...], ...])
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise ConfigError(f'{text[:200]!r} is no JSON such as [["lake", "orders"]]: {error}') from error
 
 

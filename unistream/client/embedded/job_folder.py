@@ -21,7 +21,7 @@ import msgspec
 
 from unistream.base import durable_files
 from unistream.base.config import HA_CLUSTER_ID, HA_STORAGE_DIR, Configuration
-from unistream.base.errors import ConfigError, CorruptSnapshot, OutcomeUnknown, Transient
+from unistream.base.errors import UNDECODABLE, ConfigError, CorruptSnapshot, OutcomeUnknown, Transient
 from unistream.base.object_stores import is_s3
 from unistream.base.releases import Release, own_release, refusal
 from unistream.master.store import JobStore
@@ -143,5 +143,5 @@ def _close_to_others(path: str) -> None:
 def _decoded(value: bytes) -> Claim:
     try:
         return msgspec.json.decode(value, type=Claim)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise CorruptSnapshot(f"the HA store does not say where the jobs are stored: {error}") from error

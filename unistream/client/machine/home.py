@@ -20,7 +20,7 @@ import msgspec
 
 from unistream.base import process_mark
 from unistream.base.config import METADATA_URL, Configuration
-from unistream.base.errors import ConfigError
+from unistream.base.errors import UNDECODABLE, ConfigError
 from unistream.base.ids import NO_CLUSTER, ClusterId
 from unistream.base.secrets import Secret, resolved
 
@@ -148,7 +148,7 @@ def clusters() -> list[ClusterEntry]:
 def _read(path: Path) -> ClusterEntry | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=ClusterEntry)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, *UNDECODABLE) as error:
         logger.warning("event=cluster_entry_unreadable path=%s reason=%r", path, error)
         return None
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from unistream.base.errors import ConfigError
+from unistream.base.errors import UNDECODABLE, ConfigError
 from unistream.connector.common.single_values import arrow_value
 
 FIELD_ID: Final = b"PARQUET:field_id"
@@ -83,7 +83,7 @@ def name_mapping(where: str, text: str | None) -> list[NamedField] | None:
         return None
     try:
         return msgspec.json.decode(text, type=list[NamedField])
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise ConfigError(f"{where}: its name mapping is unreadable: {error}") from error
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, ConfigError, CorruptSnapshot
 from unistream.base.object_stores import file_system
 from unistream.port.sink import SinkContext
 
@@ -66,7 +66,7 @@ def decode_formatted(
     `least` to it)."""
     try:
         found = decoder.decode(content)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise CorruptSnapshot(f"{what} is unreadable: {error}") from error
     if not (expected if least is None else least) <= found.format <= expected:
         raise CorruptSnapshot(f"{what} has format {found.format}, this version reads {expected}")

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, ConfigError, CorruptSnapshot
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 
@@ -30,7 +30,7 @@ def decoded_split(split: Split, kind: type[S], source: str) -> S:
     """Reads a stored split of this kind. Raises CorruptSnapshot: it is unreadable."""
     try:
         return msgspec.msgpack.decode(split.data, type=kind)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise CorruptSnapshot(f"split {split.id!r} of a {source} source is unreadable: {error}") from error
 
 

@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unistream.base.errors import ConfigError
+from unistream.base.errors import UNDECODABLE, ConfigError
 from unistream.base.object_stores import delta_options
 from unistream.base.os_failures import failure
 from unistream.base.secrets import resolved_options
@@ -93,7 +93,7 @@ class DeltaDiscovery:
             return self._first(find_begin(self._uri, self._storage, self._options.start))
         try:
             position = msgspec.json.decode(known.position, type=_VersionPosition)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise ConfigError(f"the position of a Delta source is unreadable: {error}") from error
         return self._following(position, known.origin)
 

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 
-from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.errors import UNDECODABLE, ConfigError, Unreachable
 from unistream.base.os_failures import stays
 from unistream.connector.common import unpacked
 from unistream.connector.delta.access import brief
@@ -141,7 +141,7 @@ def parse_commit(table: str, version: int, content: bytes) -> Commit:
     """Reads the log of one version. Raises ConfigError: it is unreadable."""
     try:
         actions = _DECODER.decode_lines(content)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise ConfigError(f"table {table}: the log of version {version} is unreadable: {error}") from error
     if not actions:
         raise ConfigError(f"table {table}: the log of version {version} is unreadable: it is empty")
@@ -302,7 +302,7 @@ class TableLog:
         content = self._read("_last_checkpoint")
         try:
             return -1 if content is None else int(msgspec.json.decode(content)["version"])
-        except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
+        except (*UNDECODABLE, KeyError, TypeError, ValueError):
             return -1  # it is a hint only
 
     def times(self) -> dict[int, int]:

@@ -27,7 +27,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from unistream.base import durable_files
-from unistream.base.errors import CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, CorruptSnapshot
 from unistream.base.object_stores import is_s3
 from unistream.base.os_failures import failure
 from unistream.base.s3_upload import Upload
@@ -305,7 +305,7 @@ class FileStage:
     def _read(self, path: str, decoder: msgspec.json.Decoder[R]) -> R:
         try:
             return decoder.decode(self._content(path))
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise CorruptSnapshot(f"{self._where}: the record {path} is unreadable: {error}") from error
         except OSError as error:
             raise failure(f"{self._where}: could not read the record {path}", error) from error

@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import CorruptSnapshot, UserCodeError
+from unistream.base.errors import UNDECODABLE, CorruptSnapshot, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import PARALLELISM_MAX
 from unistream.connector.common import PartitionBuffers, count_sent
@@ -150,5 +150,5 @@ def _new_name(context: SinkContext) -> int:
 def _decode(content: bytes) -> FileWriterState:
     try:
         return _STATE.decode(content)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise CorruptSnapshot(f"the state of a file sink's writer is unreadable: {error}") from error

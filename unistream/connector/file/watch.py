@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from unistream.base.errors import ConfigError
+from unistream.base.errors import UNDECODABLE, ConfigError
 
 REMEMBERED_MS: Final = 7 * 86_400_000  # as old as files may be in Spark's source
 FILES_AT_ONCE: Final = 100_000  # of one look; the others come with the next one
@@ -60,7 +60,7 @@ def decode_seen(position: str) -> Seen:
     """Reads the position of a watched folder. Raises ConfigError: it is unreadable."""
     try:
         return msgspec.json.decode(position, type=Seen)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise ConfigError(f"the position of a watched folder is unreadable: {error}") from error
 
 

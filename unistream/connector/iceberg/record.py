@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 from pyiceberg.table.snapshots import Operation
 
-from unistream.base.errors import ConfigError
+from unistream.base.errors import UNDECODABLE, ConfigError
 from unistream.connector.common import RecordedCommit, kept_snapshot, owners
 from unistream.model.positions import SourcePositions
 from unistream.port.line import LineCommit, foreign_line
@@ -109,7 +109,7 @@ def _of_properties(where: str, properties: Mapping[str, str]) -> Iterator[Iceber
         if name.startswith(PROPERTY):
             try:
                 yield _DECODER.decode(text)
-            except msgspec.MsgspecError as error:
+            except UNDECODABLE as error:
                 raise ConfigError(
                     f"table {where}: property {name!r}, in which a sink keeps what it has committed, is "
                     f"unreadable ({error}); remove it, if the snapshots of its last commits are still there"

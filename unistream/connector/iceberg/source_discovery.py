@@ -21,7 +21,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unistream.base.errors import ConfigError
+from unistream.base.errors import UNDECODABLE, ConfigError
 from unistream.base.os_failures import failure
 from unistream.connector.common import may_select, row_group_ranges
 from unistream.connector.common.columns_by_id import (
@@ -100,7 +100,7 @@ class IcebergDiscovery:
                 )
             try:
                 position = msgspec.json.decode(known.position, type=_SnapshotPosition)
-            except msgspec.MsgspecError as error:
+            except UNDECODABLE as error:
                 raise ConfigError(f"the position of an Iceberg source is unreadable: {error}") from error
             return self._following(current, position.snapshot, None)
 

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from unistream.base.config import DurationLike, duration_ms
-from unistream.base.errors import ConfigError
+from unistream.base.errors import UNDECODABLE, ConfigError
 from unistream.base.limits import MIB
 from unistream.connector.common import columns_text
 from unistream.connector.simple.splits import NEW_SPLITS
@@ -168,7 +168,7 @@ def encoded_position(where: str, position: object) -> bytes:
     try:
         encoded = msgspec.msgpack.encode(position)
         back = msgspec.msgpack.decode(encoded)
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+    except (TypeError, ValueError, OverflowError, *UNDECODABLE) as error:
         raise ConfigError(
             f"{where}: poll returned the position {described(position)}, which no checkpoint can hold: it is "
             f"made of texts, numbers, bytes, times, lists and dicts ({error})"

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from unistream.base.errors import ConfigError
+from unistream.base.errors import UNDECODABLE, ConfigError
 from unistream.connector.common import discovery_options
 from unistream.connector.sql.ranges import ColumnPosition, Mark, Range, ranges
 from unistream.connector.sql.source_cells import Cell
@@ -215,7 +215,7 @@ def _position(known: KnownSplits | None, column: str, first: Cell | None) -> Col
         return ColumnPosition(column=column, low=first)
     try:
         found = msgspec.json.decode(known.position, type=ColumnPosition)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise ConfigError(f"the position of a SQL source is unreadable: {error}") from error
     if found.column != column:
         raise ConfigError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from unistream.base.errors import CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, CorruptSnapshot
 from unistream.base.references import is_reference
 from unistream.base.secrets import Secret
 from unistream.connector.sql.database import parsed
@@ -87,7 +87,7 @@ def decode_committable(payload: bytes) -> SqlCommittable:
     """Reads a stored committable. Raises CorruptSnapshot: it is unreadable."""
     try:
         found = msgspec.json.decode(payload, type=SqlCommittable)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise CorruptSnapshot(f"a committable of a SQL sink cannot be read: {error}") from error
     if found.format != 1:
         raise CorruptSnapshot(f"a committable of a SQL sink has format {found.format}, this version reads 1")

@@ -30,7 +30,7 @@ from dataclasses import replace
 
 import msgspec
 
-from unistream.base.errors import CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, CorruptSnapshot
 from unistream.core.checkpoint.split_assignment import (
     NO_ORIGINS,
     Assignment,
@@ -111,7 +111,7 @@ class PhasedAssigner:
         """
         try:
             decoded = _DECODER.decode(state)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise CorruptSnapshot(
                 f"state of the split assigner of {info.connector!r} is not that of a source with a history "
                 f"and a live phase ({error}); give the source another uid to begin again"

@@ -32,7 +32,7 @@ from typing import Final
 
 import msgspec
 
-from unistream.base.errors import CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, CorruptSnapshot
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.graph import HISTORY, SourceInfo
 from unistream.model.messages import Split
@@ -134,7 +134,7 @@ class SplitAssigner:
         """
         try:
             decoded = _DECODER.decode(state)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise CorruptSnapshot(f"state of the split assigner of {info.connector!r}: {error}") from error
         if decoded.format != ASSIGNER_FORMAT:
             raise CorruptSnapshot(

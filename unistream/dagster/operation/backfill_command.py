@@ -27,6 +27,7 @@ import msgspec
 
 from unistream.base.config import is_secret
 from unistream.base.config_file import variable_of
+from unistream.base.errors import UNDECODABLE
 from unistream.base.references import escaped
 from unistream.client.machine.background import awaited, in_background
 
@@ -82,7 +83,7 @@ class BackfillCommandResult:
         """None: it did not come to its end."""
         try:
             return msgspec.json.decode(self.output, type=Figures)
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             return None
 
     @property

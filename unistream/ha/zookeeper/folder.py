@@ -10,7 +10,7 @@ from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from unistream.base.config import HA_CLUSTER_ID, ZOOKEEPER_ACL, ZOOKEEPER_ROOT
-from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.errors import UNDECODABLE, ConfigError, Unreachable
 from unistream.ha.marker import PRODUCT, ClusterMarker
 from unistream.ha.zookeeper.client import FOLLOWS, NO_ANSWER
 from unistream.ha.zookeeper.ports import ZooKeeper
@@ -57,7 +57,7 @@ def _check_marker(client: ZooKeeper, settings: ZooKeeperSettings, data: bytes) -
     another = f"choose another {HA_CLUSTER_ID.key} or {ZOOKEEPER_ROOT.key}"
     try:
         marker = msgspec.json.decode(data, type=ClusterMarker)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         marker = ClusterMarker(product="", format=0)
     if marker.product != PRODUCT:
         raise ConfigError(f"{where} that unistream did not write; {another}")

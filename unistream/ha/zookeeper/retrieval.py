@@ -8,7 +8,7 @@ import time
 import msgspec
 
 from unistream.base.closing import Closing
-from unistream.base.errors import CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, CorruptSnapshot
 from unistream.ha.zookeeper.client import ZooKeeperClient
 from unistream.ha.zookeeper.settings import ZooKeeperSettings
 from unistream.port.ha import LeaderInfo
@@ -38,7 +38,7 @@ class ZooKeeperRetrieval(Closing):
             return None
         try:
             return msgspec.json.decode(found[0], type=LeaderInfo)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise CorruptSnapshot(
                 f"{self._client}: {self._path} does not say where a leader is ({error}); a newer unistream "
                 "or another program wrote it"

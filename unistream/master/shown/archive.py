@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from unistream.base.errors import UNDECODABLE
 from unistream.base.limits import KIB, MIB
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo
 from unistream.model.job_info import ExceptionInfo, JobInfo
@@ -70,7 +71,7 @@ def restored(record: ArchiveRecord | None, ended_ms: int | None) -> ArchivedJob 
         if record.format <= FORMAT:
             return msgspec.json.decode(record.content, type=ArchivedJob)
         reason = f"it has format {record.format}, this version reads {FORMAT}"
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         reason = str(error)
     logger.warning("event=archive_not_read job=%s reason=%r", record.job, reason)
     return None

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from unistream.base.config import ATTEMPTS_HISTORY_SIZE, CHECKPOINTS_HISTORY, Configuration
+from unistream.base.errors import UNDECODABLE
 from unistream.base.ids import ClusterId, JobId, SubtaskId, TaskManagerId
 from unistream.core.checkpoint import Sample
 from unistream.core.contract import AttemptView
@@ -278,7 +279,7 @@ def graph_of(record: meta.JobRecord) -> JobGraph:
     try:
         if record.graph_json:
             return msgspec.json.decode(record.graph_json, type=JobGraph)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         logger.warning("event=recorded_graph_not_read job=%s reason=%r", record.job, str(error))
     return JobGraph(name=record.name, vertices=(), edges=(), job_type=JobType(record.job_type))
 

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from unistream.base.errors import UNDECODABLE
 from unistream.base.ids import ClusterId, JobId, OperatorUid
 from unistream.master.shown.history import summary_from_line
 from unistream.model.job_info import JobSummary
@@ -83,7 +84,7 @@ def writes_of(graph_json: str) -> dict[OperatorUid, tuple[str, ...]]:
     """The tables and topics of a recorded graph, by uid of the sink; none if it cannot be read."""
     try:
         return msgspec.json.decode(graph_json, type=_Writes).writes if graph_json else {}
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         logger.warning("event=recorded_tables_not_read reason=%r", str(error))
         return {}
 

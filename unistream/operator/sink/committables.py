@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from unistream.base.errors import CorruptSnapshot, ProtocolError
+from unistream.base.errors import UNDECODABLE, CorruptSnapshot, ProtocolError
 from unistream.base.ids import CheckpointId
 
 NOTHING_MORE: Final = 2**62  # instead of a checkpoint id: this subtask sends nothing from now on
@@ -125,7 +125,7 @@ class Committables:
         for item in items:
             try:
                 stored = msgspec.msgpack.decode(item, type=list[_Part])
-            except msgspec.MsgspecError as error:
+            except UNDECODABLE as error:
                 raise CorruptSnapshot(f"a restored committable cannot be read: {error}") from error
             self._restored += _belonging(stored, up_to)
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from unistream.base.errors import CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, CorruptSnapshot
 from unistream.base.limits import MIN_WATERMARK
 from unistream.model.key_groups import key_groups
 from unistream.model.own_state import OwnTable
@@ -101,5 +101,5 @@ def key_groups_of(
 def _decoded(item: bytes) -> int:
     try:
         return msgspec.msgpack.decode(item, type=int)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise CorruptSnapshot(f"state {FIRED!r} cannot be read: {error}") from error

@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import BATCH_ROWS_MAX, MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.elements import Batch
@@ -398,7 +398,7 @@ def stored_window_setting(item: bytes) -> str:
     """`state_setting` of the operator that stored `item` under WINDOWS. Raises CorruptSnapshot."""
     try:
         return str(msgspec.msgpack.decode(item, type=Windows))
-    except (msgspec.MsgspecError, ConfigError) as error:
+    except (*UNDECODABLE, ConfigError) as error:
         raise CorruptSnapshot(f"the windows of state {STATE!r} cannot be read: {error}") from error
 
 

@@ -13,7 +13,7 @@ from typing import Final, overload
 import msgspec
 import pyarrow as pa
 
-from unistream.base.errors import CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, CorruptSnapshot
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIB
 from unistream.model.keyed_snapshot import RestoredFiles, StateKind, StateTable
@@ -143,7 +143,7 @@ def read_list_items(handle: ListHandle, reader: StateReader) -> list[bytes]:
         raise CorruptSnapshot(f"list {handle.name!r} is neither inlined nor in a file")
     try:
         return msgspec.msgpack.decode(reader.read(handle.file), type=list[bytes])
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise CorruptSnapshot(
             f"list {handle.name!r} in {reader.place(handle.file)} cannot be read: {error}"
         ) from error

@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from unistream.base.errors import CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, CorruptSnapshot
 from unistream.base.ids import CheckpointId
 from unistream.model.file_ref import FileRef
 from unistream.model.keyed_snapshot import FileOfSet, FileSet, StateKind, StateTable
@@ -95,7 +95,7 @@ def decode_descriptors(content: bytes) -> tuple[Descriptors, pa.Schema, list[Sta
         found = msgspec.msgpack.decode(content, type=Descriptors)
         layouts = [StateLayout(s.name, s.kind, s.pickled, _schema(s.schema), s.family) for s in found.states]
         return found, _schema(found.keys), layouts
-    except (msgspec.MsgspecError, pa.ArrowException, OSError) as error:
+    except (*UNDECODABLE, pa.ArrowException, OSError) as error:
         raise CorruptSnapshot(f"the description of RocksDB files cannot be read: {error}") from error
 
 

@@ -27,7 +27,7 @@ from typing import Final, Self
 import msgspec
 
 from unistream.base.closing import Closing
-from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
+from unistream.base.errors import UNDECODABLE, ConfigError, CorruptSnapshot, Unreachable
 from unistream.testing.devtools.jars import java
 from unistream.testing.devtools.process import (
     ProcessId,
@@ -383,7 +383,7 @@ def _read(folder: Path) -> StackRecord:
         return msgspec.json.decode(path.read_bytes(), type=StackRecord)
     except FileNotFoundError:
         return StackRecord()
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise CorruptSnapshot(
             f"{path} is not a stack record ({error}); end its servers and remove it"
         ) from None

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from crc32c import crc32c
 
-from unistream.base.errors import ProtocolError
+from unistream.base.errors import UNDECODABLE, ProtocolError
 from unistream.base.ids import AttemptId, EdgeId
 
 INDEX: Final = "index"
@@ -91,7 +91,7 @@ def read_index(folder: Path) -> SealedPartition:
         raise ProtocolError(f"{folder / INDEX} does not match its checksum")
     try:
         index = msgspec.msgpack.decode(content, type=_PartitionIndex)
-    except msgspec.MsgspecError as error:  # nothing at all, or of a worker of another version
+    except UNDECODABLE as error:  # nothing at all, or of a worker of another version
         raise ProtocolError(f"{folder / INDEX} is no index that this version writes") from error
     segments = tuple(array("Q", stream) for stream in index.segments)
     return SealedPartition(

@@ -24,7 +24,7 @@ import msgspec
 from unistream.base.awake_clock import AwakeClock
 from unistream.base.breakpoints import refuse_breakpoints
 from unistream.base.config import REGISTRATION_TIMEOUT, Configuration
-from unistream.base.errors import ConfigError, UnistreamError, Unreachable
+from unistream.base.errors import UNDECODABLE, ConfigError, UnistreamError, Unreachable
 from unistream.base.ids import TaskManagerId
 from unistream.base.object_stores import use_store
 from unistream.base.releases import Release, own_release, refusal
@@ -252,5 +252,5 @@ def main(arguments: list[str]) -> int:
 def _spec(text: str) -> TaskManagerSpec:
     try:
         return msgspec.json.decode(text, type=TaskManagerSpec)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise ConfigError(f"a worker needs its spec as JSON: {error}") from error

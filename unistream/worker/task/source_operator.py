@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.config import AUTO_WATERMARK_INTERVAL, Configuration
-from unistream.base.errors import ConfigError, CorruptSnapshot, UserCodeError
+from unistream.base.errors import UNDECODABLE, ConfigError, CorruptSnapshot, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.model.columns import event_time
 from unistream.model.counter_names import out_of_order_counter
@@ -93,7 +93,7 @@ class SourceOperator(BaseOperator):
             self._restored = [
                 msgspec.msgpack.decode(item, type=Split) for item in state.lists.get(SPLITS_STATE, ())
             ]
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise CorruptSnapshot(f"the source's splits cannot be read: {error}") from error
 
     def open(self) -> None:

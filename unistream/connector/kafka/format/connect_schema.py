@@ -17,6 +17,8 @@ from typing import Final
 
 import msgspec
 
+from unistream.base.errors import UNDECODABLE
+
 DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
 DATES: Final = frozenset({"io.debezium.time.Date", "org.apache.kafka.connect.data.Date"})
@@ -92,7 +94,7 @@ def image_types(schema: bytes | None) -> Mapping[str, ConnectType]:
         return {}
     try:
         written = msgspec.json.decode(schema, type=_Schema)
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         return {}
     found: dict[str, ConnectType] = {}
     for image in written.fields:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import httpcore
 import msgspec
 
-from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.errors import UNDECODABLE, ConfigError, Unreachable
 from unistream.base.limits import MIB
 from unistream.base.secrets import Secret, redacted, resolved
 from unistream.connector.common import UnknownSchema
@@ -132,7 +132,7 @@ class RegistryClient:
             raise UnknownSchema(reason)
         try:
             self._known[path] = msgspec.json.decode(content, type=RegisteredSchema)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise ConfigError(
                 f"the schema registry at {self._registry.url} gave no schema for {path}: {error}; is it one?"
             ) from None

@@ -33,7 +33,7 @@ from typing import Final
 
 import msgspec
 
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import UNDECODABLE, ConfigError, CorruptSnapshot
 from unistream.base.ids import AttemptId, CheckpointId, LineageId, OperatorUid
 
 ID_CHARS_MAX: Final = 249
@@ -77,7 +77,7 @@ def decode_committable(payload: bytes) -> KafkaCommittable:
     """Reads a stored committable. Raises CorruptSnapshot: it is unreadable."""
     try:
         return msgspec.json.decode(payload, type=KafkaCommittable)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise CorruptSnapshot(f"a committable of a Kafka sink cannot be read: {error}") from error
 
 

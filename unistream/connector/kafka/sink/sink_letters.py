@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.errors import UNDECODABLE, ConfigError, Unreachable
 from unistream.connector.common import table_of_objects
 from unistream.connector.kafka.broker.client import KafkaClient, KafkaPosition
 from unistream.connector.kafka.broker.config import source_properties
@@ -66,7 +66,7 @@ def letters_in_topic(target: KafkaTarget) -> pa.Table:
 def _object(value: bytes, topic: str, partition: int, offset: int) -> dict[str, Any]:
     try:
         return msgspec.json.decode(value, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise ConfigError(
             f"topic {topic!r} partition {partition} offset {offset} is no dead letter ({error}): letters "
             "need a topic of their own"

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from unistream.base.errors import CorruptSnapshot, UnistreamError
+from unistream.base.errors import UNDECODABLE, CorruptSnapshot, UnistreamError
 from unistream.base.ids import CheckpointId
 from unistream.connector.common import OnRewind, rewound
 from unistream.connector.kafka.broker.record_change import change_record
@@ -272,7 +272,7 @@ def decode_remembered(items: Sequence[bytes]) -> KafkaCommitterState | None:
     """The newest of the states of one or several committers. Raises CorruptSnapshot."""
     try:
         found = [msgspec.json.decode(item, type=KafkaCommitterState) for item in items]
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise CorruptSnapshot(f"the committer state of a Kafka sink cannot be read: {error}") from error
     return max(found, key=lambda one: one.label, default=None)
 
@@ -280,6 +280,6 @@ def decode_remembered(items: Sequence[bytes]) -> KafkaCommitterState | None:
 def _decoded(found: GroupOffset) -> Last:
     try:
         note = msgspec.json.decode(found.note, type=TopicLineNote)
-    except msgspec.MsgspecError:  # of an earlier version, which noted nothing
+    except UNDECODABLE:  # of an earlier version, which noted nothing
         return Last(label=found.label, job="")
     return Last(label=found.label, job=note.job, is_rewind=note.is_rewind, taken=note.taken)

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from unistream.base.errors import ConfigError, CorruptSnapshot, NotFound
+from unistream.base.errors import UNDECODABLE, ConfigError, CorruptSnapshot, NotFound
 from unistream.connector.kafka.broker.topic import same_topic
 from unistream.connector.kafka.broker.wire import Producing, TopicState
 
@@ -58,7 +58,7 @@ def check_restored(found: TopicState, restored: Sequence[bytes], name: str, serv
     for payload in restored:
         try:
             state = msgspec.json.decode(payload, type=KafkaWriterState)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise CorruptSnapshot(f"the state of a Kafka sink cannot be read: {error}") from error
         if not same_topic(state.topic_id, found.id):
             raise created_again(name, servers, "since the snapshot")
