@@ -279,7 +279,9 @@ def test_a_stream_with_fewer_nullable_columns_fits(uri: str) -> None:
 def test_a_table_with_a_constraint_is_refused(uri: str) -> None:
     write_deltalake(uri, pa.table({"id": pa.array([1], pa.int64())}))
     DeltaTable(uri).alter.add_constraint({"positive": "id > 0"})
-    with pytest.raises(ConfigError, match=r"constraint \(delta\.constraints\.positive\)"):
+    with pytest.raises(
+        ConfigError, match=r"a constraint \(positive\), which this sink does not check; drop it"
+    ):
         DeltaSink(uri).check(pa.schema([("id", pa.int64())]))
 
 

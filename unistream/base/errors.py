@@ -6,6 +6,7 @@ UnistreamError
 │   ├── AccessDenied       no token was presented that is taken
 │   │   └── Forbidden      one was, and what it allows does not include this
 │   ├── FolderInUse        another cluster has the folder
+│   ├── Busy               it cannot be done now, as something else goes on; try again later
 │   └── AlreadyEnded       the job has ended, so this can no longer be done
 ├── UserCodeError          from the user's own function or data; carries where, original as __cause__
 │   ├── MissingCode        a worker lacks a module that the user's code imports; no restart can help

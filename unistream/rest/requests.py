@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
-from fastapi import Request
 
 from unistream.base.errors import UNDECODABLE, ConfigError
 from unistream.base.ids import JobId, TaskManagerId
 from unistream.base.path_names import refused_path
 from unistream.model.snapshot_kind import CheckpointType, SavepointFormat
+
+if TYPE_CHECKING:
+    from fastapi import Request  # a leader that nobody asks does without
 
 ID: Final = re.compile(r"^[0-9a-fA-F]{32}$")
 TASK_MANAGER: Final = re.compile(r"^[A-Za-z0-9._:-]{1,100}$")

@@ -15,13 +15,14 @@ from tests.eventually import WAIT_S, eventually
 from tests.unit.master.conftest import request
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
-from unistream.base.errors import ConfigError
+from unistream.base.errors import ConfigError, Fenced
 from unistream.base.ids import AttemptId, CheckpointId, EdgeId, OperatorUid, TaskManagerId, VertexId
 from unistream.core.contract import SnapshotRequest
 from unistream.model import messages as msg
 from unistream.model.codec import decode_answer, encode
 from unistream.model.snapshot import ListHandle, ListMode, OperatorStateHandle, TaskSnapshot
 from unistream.model.snapshot_kind import SnapshotKind
+from unistream.port.ha import HaStore
 from unistream.rest.openapi import OPERATIONS
 
 
@@ -160,6 +161,19 @@ def test_no_state_is_unpickled(api: Api, canary: bytes, file: Path) -> None:
     assert not file.exists()
 
 
+def is_replaced(ha: HaStore, name: str, value: bytes) -> bool:
+    """False: the master has written it meanwhile."""
+    there = ha.read(name)
+    try:
+        if there is None:
+            ha.create(name, value)
+        else:
+            ha.replace(name, value, there.version)
+    except Fenced:
+        return False
+    return True
+
+
 def test_nothing_that_is_stored_is_unpickled(api: Api, canary: bytes, file: Path) -> None:
     cluster = api.cluster
     job = cluster.dispatcher.submit(request())
@@ -167,11 +181,7 @@ def test_nothing_that_is_stored_is_unpickled(api: Api, canary: bytes, file: Path
         stored.write_bytes(canary)
     ha = cluster.dispatcher._ports.jobs._ha
     for name in (f"jobs/{job}/request", f"jobs/{job}/attempts"):
-        there = ha.read(name)
-        if there is None:
-            ha.create(name, canary)
-        else:
-            ha.replace(name, canary, there.version)
+        eventually(lambda name=name: is_replaced(ha, name, canary), f"{name} is another one", WAIT_S)
     cluster.workers = ScriptedWorkers(ends=False)
     second = cluster.lead()
     try:

@@ -151,6 +151,7 @@ TO_TASK_MANAGER: list[msg.ToTaskManager] = [
     msg.ReleasePartitions(job=JobId("job"), partitions=((ATTEMPT, EdgeId("edge")),)),
     msg.Ping(task_manager=TaskManagerId("tm")),
     msg.ReleaseTaskManager(task_manager=TaskManagerId("tm"), reason=""),
+    msg.DrainTaskManager(task_manager=TaskManagerId("tm")),
 ]
 TO_JOB_MANAGER: list[msg.ToJobManager] = [
     msg.RegisterTaskManager(task_manager=TaskManagerId("tm"), address="a", slots=1, pid=2, host="h"),
