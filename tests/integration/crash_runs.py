@@ -445,10 +445,11 @@ def assert_exact(lake: Path, rows: int) -> None:
         differences = connection.sql(
             """
             WITH truth AS (
-                SELECT key, epoch_ms("at") // 10000 AS slot, count(*) AS n, sum(value)::BIGINT AS total
+                SELECT key, floor(epoch_ms("at") / 10000)::BIGINT AS slot,
+                    count(*) AS n, sum(value)::BIGINT AS total
                 FROM rows_ GROUP BY ALL
             ), written AS (
-                SELECT key, epoch_ms(window_start) // 10000 AS slot, n, total FROM windows_
+                SELECT key, floor(epoch_ms(window_start) / 10000)::BIGINT AS slot, n, total FROM windows_
             )
             (FROM truth EXCEPT ALL FROM written) UNION ALL (FROM written EXCEPT ALL FROM truth)
             """
